@@ -60,22 +60,35 @@ std::optional<int32_t> Sampler::draw(std::span<const float> given) {
     scores = scores_;
   }
   std::optional<int32_t> id = best_token(scores);
-  if (id && sampling_.temperature > 0) {
-    const double top = scores[static_cast<size_t>(*id)];
-    candidates_.clear();
-    for (size_t i = 0; i < scores.size(); ++i) {
-      const double weight = std::exp((scores[i] - top) / sampling_.temperature);
-      // Of what is suppressed nothing may come, not by rounding either.
-      if (!(weight <= 0)) candidates_.push_back({static_cast<int32_t>(i), weight});
-    }
-    // All scores infinite: nothing tells them apart.
-    if (std::isfinite(top)) {
-      keep_best();
-      id = pick();
-    }
-  }
+  if (id && sampling_.temperature > 0)
+    if (const double top = scores[static_cast<size_t>(*id)]; std::isfinite(top))
+      id = weighted(scores, top, [](size_t i) { return static_cast<int32_t>(i); });
   if (id) saw({&*id, 1});
   return id;
+}
+
+std::optional<int32_t> Sampler::draw(std::span<const int32_t> ids, std::span<const float> scores) {
+  if (ids.empty() || ids.front() < 0) return std::nullopt;
+  if (sampling_.temperature == 0 || !std::isfinite(scores.front())) return ids.front();
+  return weighted(scores, scores.front(), [ids](size_t i) { return ids[i]; });
+}
+
+template <class Id>
+int32_t Sampler::weighted(std::span<const float> scores, double top, const Id& id) {
+  candidates_.clear();
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double weight = std::exp((scores[i] - top) / sampling_.temperature);
+    // Of what is suppressed nothing may come, not by rounding either.
+    if (!(weight <= 0)) candidates_.push_back({id(i), weight});
+  }
+  sort_by_id();
+  keep_best();
+  return pick();
+}
+
+// Sums of weights are of the same order everywhere.
+void Sampler::sort_by_id() {
+  if (!std::ranges::is_sorted(candidates_, {}, &Candidate::id)) std::ranges::sort(candidates_, {}, &Candidate::id);
 }
 
 void Sampler::keep_best() {
@@ -87,7 +100,7 @@ void Sampler::keep_best() {
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k), candidates_.end(),
                      better);
     candidates_.resize(k);
-    std::ranges::sort(candidates_, {}, &Candidate::id);  // the sum below is of the same order everywhere
+    sort_by_id();
   }
   if (sampling_.top_p >= 1) return;
   double sum = 0;

@@ -29,19 +29,30 @@ class Sampler {
   // stream: texts of one seed that differ in it are unrelated.  Throws Error (ATTN_INVALID): out of bounds.
   explicit Sampler(const Sampling& sampling, uint64_t stream = 0);
 
-  // It draws the best token, whatever was there before.
-  bool is_greedy() const { return sampling_.temperature == 0 && !sampling_.looks_back(); }
+  // The next token is one of so many that have the highest scores, whatever was there before; 0: of all.
+  int64_t draws_from() const {
+    if (sampling_.looks_back()) return 0;
+    return sampling_.temperature == 0 ? 1 : sampling_.top_k;
+  }
   void saw(std::span<const int32_t> ids);  // tokens that were there, in order
   // Changes the scores of the next token by those that were there.
   void look_back(std::span<float> scores) const;
   // The next one, which is then one that was there.  Returns nothing when any of the scores is NaN.
   std::optional<int32_t> draw(std::span<const float> scores);
+  // The same of the draws_from() best alone, best first and the lower id among equals; an id below 0 says that a score
+  // is NaN.
+  std::optional<int32_t> draw(std::span<const int32_t> ids, std::span<const float> scores);
 
  private:
   struct Candidate {
     int32_t id;
     double weight;
   };
+  // Of tokens id(i) with these scores, the highest of which is top, and finite: where all are infinite nothing tells
+  // them apart.
+  template <class Id>
+  int32_t weighted(std::span<const float> scores, double top, const Id& id);
+  void sort_by_id();
   void keep_best();
   int32_t pick();
 

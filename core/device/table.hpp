@@ -2,10 +2,11 @@
 // runtime asks for that device, so a machine without CUDA needs none of it.  Both libraries are of one build: a table
 // of another version is refused, so this is no ABI and may change with each.
 //
-// Tensors are f32 in device memory, contiguous and row by row; per-row arrays (ids, lengths, positions) are device
-// memory too.  A function enqueues on `stream` and does not wait unless it says so; none but allocate allocates, so a
-// stream can be captured.  Fallible functions return ATTN_OK or a code, and then fill the error: ATTN_DEVICE with
-// CUDA's own words, ATTN_NO_MEMORY with the bytes that were wanted and free.  Any thread, with a stream of its own.
+// Tensors are in device memory, contiguous and row by row, and f32 where they are floats; where they are void their
+// type is said, f32, bf16 or f16.  Per-row arrays (ids, lengths, positions) are device memory too.  A function enqueues
+// on `stream` and does not wait unless it says so; none but allocate allocates, so a stream can be captured.  Fallible
+// functions return ATTN_OK or a code, and then fill the error: ATTN_DEVICE with CUDA's own words, ATTN_NO_MEMORY with
+// the bytes that were wanted and free.  Any thread, with a stream of its own.
 #pragma once
 
 #include <attnkit/plugin.h>
@@ -17,7 +18,12 @@ namespace attnkit::core {
 struct DeviceHandle;  // one device, opened
 struct DeviceGraph;   // work that was captured
 
-enum class DeviceType : uint32_t { f32, tf32, bf16, f16 };  // of products; tf32: f32 weights, rounded while multiplying
+// Of products and tensors; tf32, of products alone: f32 weights, rounded while multiplying.
+enum class DeviceType : uint32_t { f32, tf32, bf16, f16 };
+constexpr bool has_16_bits(DeviceType type) { return type == DeviceType::bf16 || type == DeviceType::f16; }
+
+constexpr int64_t kMostOfTop = 256;
+
 enum class DeviceActivation : uint32_t { none, relu, gelu, gelu_tanh, quick_gelu, silu };
 
 struct DeviceInfo {
@@ -26,13 +32,14 @@ struct DeviceInfo {
   int32_t multiprocessors, major, minor;
 };
 
-// y = f(W x + b), y += W x + b with add.  W (outputs, inputs) in f32, bf16 or f16; inputs are rounded to that type in
-// scratch, sums are f32.
+// y = f(W x + b), y += W x + b with add.  W (outputs, inputs) in f32, bf16 or f16; inputs in f32 are rounded to that
+// type in scratch, sums are f32.
 struct DeviceDense {
   const void* weight;
   const float* bias;  // NULL: none
   int64_t inputs, outputs;
   DeviceType type;
+  const void* rounded_bias = nullptr;  // in 16 bits: the bias in `type`, for y in `type`; NULL where bias is
 };
 
 // As LayerNorm of core/model/layers.hpp.
@@ -95,13 +102,18 @@ struct DeviceTable {
   // W (outputs, inputs) of the host in f32 to `type` at `to` (device, 2 or 4 bytes each).  Waits.
   int32_t (*pack)(DeviceHandle* device, uintptr_t stream, DeviceType type, const float* from, int64_t count, void* to,
                   attn_error* err);
-  uint64_t (*dense_scratch)(const DeviceDense* layer, int64_t rows);  // bytes
-  // x (rows, inputs), y (rows, outputs); they do not overlap.  The rows of a call are independent.
-  int32_t (*dense)(DeviceHandle* device, uintptr_t stream, const DeviceDense* layer, const float* x, float* y,
-                   int64_t rows, DeviceActivation f, bool add, void* scratch, attn_error* err);
+  uint64_t (*dense_scratch)(const DeviceDense* layer, int64_t rows);  // bytes, for x in f32
+  // x (rows, inputs), y (rows, outputs), each in f32 or the layer's type, y in 16 bits without f and add; they do not
+  // overlap.  The rows of a call are independent.
+  int32_t (*dense)(DeviceHandle* device, uintptr_t stream, const DeviceDense* layer, const void* x, DeviceType of_x,
+                   void* y, DeviceType of_y, int64_t rows, DeviceActivation f, bool add, void* scratch,
+                   attn_error* err);
+  // To bf16 or f16.
+  int32_t (*round_to_16_bits)(DeviceHandle* device, uintptr_t stream, DeviceType type, const float* from, int64_t count,
+                              void* to, attn_error* err);
   // y may be x.
-  int32_t (*norm)(DeviceHandle* device, uintptr_t stream, const DeviceNorm* layer, const float* x, float* y,
-                  int64_t rows, attn_error* err);
+  int32_t (*norm)(DeviceHandle* device, uintptr_t stream, const DeviceNorm* layer, const float* x, void* y,
+                  DeviceType of_y, int64_t rows, attn_error* err);
   // ids (batch, length), lengths (batch); first (batch): position of a row's first id, NULL: 0.  x (batch, length,
   // width).
   int32_t (*embed)(DeviceHandle* device, uintptr_t stream, const DeviceEmbedding* layer, const int32_t* ids,
@@ -110,7 +122,7 @@ struct DeviceTable {
   // Zeros behind the first lengths[b] of the `length` rows of each b.
   int32_t (*clear_padding)(DeviceHandle* device, uintptr_t stream, float* x, const int32_t* lengths, int64_t batch,
                            int64_t length, int64_t width, attn_error* err);
-  int32_t (*add)(DeviceHandle* device, uintptr_t stream, float* x, const float* y, int64_t n,
+  int32_t (*add)(DeviceHandle* device, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n,
                  attn_error* err);  // x += y
   int32_t (*multiply)(DeviceHandle* device, uintptr_t stream, float* x, const float* y, int64_t n,
                       attn_error* err);  // x *= y
@@ -118,21 +130,23 @@ struct DeviceTable {
   int32_t (*scale)(DeviceHandle* device, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows,
                    int64_t width, attn_error* err);
   // As normalise_heads of core/model/layers.hpp.
-  int32_t (*normalise_heads)(DeviceHandle* device, uintptr_t stream, float* o, int64_t rows, int64_t heads,
-                             int64_t width, attn_error* err);
-  // x (batch, length, heads, width) in place; row i of b stands at min(first[b] + i, max_length - 1), first NULL: 0.
-  int32_t (*turn)(DeviceHandle* device, uintptr_t stream, const DeviceRotary* layer, float* x, const int32_t* first,
-                  int64_t batch, int64_t length, int64_t heads, int64_t width, attn_error* err);
+  int32_t (*normalise_heads)(DeviceHandle* device, uintptr_t stream, void* o, DeviceType of_o, int64_t rows,
+                             int64_t heads, int64_t width, attn_error* err);
+  // x, y (batch, length, heads, width); row i of b stands at min(first[b] + i, max_length - 1), first NULL: 0.  y may
+  // be x.
+  int32_t (*turn)(DeviceHandle* device, uintptr_t stream, const DeviceRotary* layer, const float* x, void* y,
+                  DeviceType of_y, const int32_t* first, int64_t batch, int64_t length, int64_t heads, int64_t width,
+                  attn_error* err);
   // to (rows, heads, width) from (rows, kv_heads, width): head h takes h / (heads / kv_heads).
-  int32_t (*repeat_heads)(DeviceHandle* device, uintptr_t stream, const float* from, float* to, int64_t rows,
-                          int64_t kv_heads, int64_t heads, int64_t width, attn_error* err);
+  int32_t (*repeat_heads)(DeviceHandle* device, uintptr_t stream, const float* from, void* to, DeviceType of_to,
+                          int64_t rows, int64_t kv_heads, int64_t heads, int64_t width, attn_error* err);
 
   // Scores (rows, outputs) of the tokens that may follow.
   // best[r]: the id of the highest score, the first among equals, -1 where one is NaN.
   int32_t (*best)(DeviceHandle* device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs,
                   int32_t* best, attn_error* err);
   // The `count` highest of each row, best first, the lower id first among equals: ids and scores (rows, count); norms
-  // (rows): log(sum of exp(scores)), NaN where a score is.  count <= min(outputs, 256).
+  // (rows): log(sum of exp(scores)), NaN where a score is.  count <= min(outputs, kMostOfTop).
   int32_t (*top)(DeviceHandle* device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs,
                  int64_t count, int32_t* ids, float* top, float* norms, attn_error* err);
 };

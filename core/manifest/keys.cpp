@@ -13,9 +13,8 @@ constexpr const char* must = nullptr;  // be given
 constexpr KeyRule keys[] = {
     {"", "schema", T::text, must, "the format of the file: `attnkit.model/1`"},
     {"", "device", T::choice, "cpu", "cpu|cuda",
-     "what it runs on, unless the program that opens it says another (`--device`): `cuda` is the first GPU, with f32 "
-     "or "
-     "bf16 weights, mechanisms that have a variant for it, and without [stream]"},
+     "what it runs on, unless the program that opens it says another (`--device`): `cuda` is the first GPU, with f32, "
+     "bf16 or f16 weights, mechanisms that have a variant for it, and without [stream]"},
     {"", "model", T::table, must, "the transformer around the attention blocks"},
     {"", "weights", T::table, must, "where the weights are"},
     {"", "attention", T::table, must, "which mechanism sits in which block"},
@@ -206,14 +205,13 @@ constexpr KeyRule keys[] = {
     {"weights", "seed", T::integer, "", 0, 4294967295,
      "without `file`, an untrained model: all tensors are initialised by this seed; with it, those of the mechanisms' "
      "own that the file lacks"},
-    {"weights", "type", T::choice, "f32", "f32|bf16|int8|int4|stored",
-     "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; int8 "
-     "keeps 8 bits with a scale for each output, a quarter, and rounds the inputs while running, with a scale for each "
-     "row; int4 keeps 4 bits with a scale for each 32 inputs of an output, a sixth, and rounds the inputs to 8 bits "
-     "with a "
-     "scale for each 32 of them; stored is for each tensor what is nearest to what the file has: int4 for GGUF's Q4_0, "
-     "Q4_1 and Q4_K, int8 "
-     "for Q8_0, Q6_K and I8, bf16 for BF16"},
+    {"weights", "type", T::choice, "f32", "f32|bf16|f16|int8|int4|stored",
+     "of dense layers and embeddings in memory: bf16 keeps 8 bits of each number's precision, half the memory; f16 "
+     "keeps 11, on a GPU alone, and ends at 65504; int8 keeps 8 bits with a scale for each output, a quarter, and "
+     "rounds the inputs while running, with a scale for each row; int4 keeps 4 bits with a scale for each 32 inputs "
+     "of an output, a sixth, and rounds the inputs to 8 bits with a scale for each 32 of them; stored is for each "
+     "tensor what is nearest to what the file has: int4 for GGUF's Q4_0, Q4_1 and Q4_K, int8 for Q8_0, Q6_K and I8, "
+     "bf16 for BF16"},
     {"weights", "tf32", T::boolean, "false",
      "on a GPU, products of f32 numbers with 10 bits of fraction, which tensor cores do faster; elsewhere without "
      "effect"},

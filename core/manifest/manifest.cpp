@@ -15,7 +15,7 @@ const char* kind_name(ModelKind kind) {
 }
 
 const char* weight_type_name(WeightType type) {
-  constexpr const char* names[] = {"f32", "bf16", "int8", "int4", "stored"};
+  constexpr const char* names[] = {"f32", "bf16", "f16", "int8", "int4", "stored"};
   return names[static_cast<size_t>(type)];
 }
 

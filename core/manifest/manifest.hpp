@@ -25,7 +25,8 @@ enum class ModelKind { encoder, decoder, encoder_decoder };
 enum class Norm { pre, post };
 enum class NormType { layer, rms };
 enum class Activation { relu, gelu, gelu_tanh, quick_gelu, silu };
-enum class WeightType { f32, bf16, int8, int4, stored };  // of dense layers and embeddings; stored: what the file has
+// Of dense layers and embeddings; f16 on a device alone; stored: what the file has.
+enum class WeightType { f32, bf16, f16, int8, int4, stored };
 enum class Positions { sinusoidal, learned, rotary, none };
 enum class Sinusoids { interleaved, halves, tensor2tensor };
 enum class RotaryLayout { halves, interleaved };

@@ -608,6 +608,9 @@ void read_weights(const Node& weights, Reading& to) {
     to.not_applicable(table.place("sha256"), "\"sha256\" is of the file, and no \"file\" is given");
   m.weights_sha256 = sha256_of(table, to);
   take(table.choice("type"), m.weights_type);
+  if (m.weights_type == WeightType::f16 && to.device_type == 1)
+    to.not_applicable(table.place("type"), "type = \"f16\" is for models on a device, and this one is on the CPU",
+                      "set \"bf16\" or \"f32\", or device = \"cuda\" at the top");
   take(table.boolean("tf32"), m.tf32);
   take(table.boolean("cache"), m.weights_cache);
   if (m.weights_cache && (!file || !m.weights_sha256.empty()))

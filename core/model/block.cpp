@@ -1,6 +1,7 @@
 #include "core/model/block.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "core/base/sha256.hpp"
@@ -17,23 +18,48 @@ const double inward = std::sqrt(0.5);
 // More than any memory, and so little that the states of all blocks can be added up.
 constexpr uint64_t max_state = uint64_t{1} << 48;
 
+DeviceType attention_type(const Manifest& manifest) {
+  if (manifest.device_type == 1) return DeviceType::f32;
+  if (manifest.weights_type == WeightType::bf16) return DeviceType::bf16;
+  return manifest.weights_type == WeightType::f16 ? DeviceType::f16 : DeviceType::f32;
+}
+
+template <class T>
+void set_type(T& of, DeviceType type) {
+  of.dtype_code = type == DeviceType::bf16 ? 4 : 2;
+  of.dtype_bits = has_16_bits(type) ? 16 : 32;
+}
+
+DeviceType type_of(const attn_request& request) {
+  if (request.dtype_bits == 32) return DeviceType::f32;
+  return request.dtype_code == 4 ? DeviceType::bf16 : DeviceType::f16;
+}
+
 // (batch, heads, rows, width), the heads of a row side by side; on the CPU.
-attn_tensor sequence(const float* data, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
+attn_tensor sequence(const void* data, DeviceType type, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
   const int64_t stride = heads * width;
   attn_tensor t{};
-  t.data = const_cast<float*>(data);
+  t.data = const_cast<void*>(data);
   const int64_t shape[4] = {batch, heads, rows, width}, strides[4] = {rows * stride, width, stride, 1};
   std::copy(shape, shape + 4, t.shape);
   std::copy(strides, strides + 4, t.stride);
-  t.dtype_code = 2;
-  t.dtype_bits = 32;
+  set_type(t, type);
   t.dtype_lanes = 1;
   t.ndim = 4;
   t.device_type = 1;
   return t;
 }
 
+void* memory_of(Buffer& buffer, DeviceType type, int64_t n) {
+  return buffer.get<char>(n * (has_16_bits(type) ? 2 : 4));
+}
+
 }  // namespace
+
+int64_t plan_bound(int64_t n, int64_t most) {
+  const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
+  return std::max(n, std::min(rounded, most));
+}
 
 Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader,
              std::shared_ptr<const Rotary> rotary)
@@ -42,6 +68,7 @@ Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& 
       d_model_(manifest.d_model),
       kv_heads_(manifest.kv_heads),
       type_(manifest.weights_type),
+      attends_in_(attention_type(manifest)),
       bias_(manifest.bias),
       query_scale_(manifest.attention_scale.value_or(1 / std::sqrt(manifest.head_width)) *
                    std::sqrt(manifest.head_width)),
@@ -220,13 +247,33 @@ attn_request Block::request(uint32_t flags, uint32_t workers, int64_t batch, int
   return r;
 }
 
+Plan Block::plan(const attn_request& request) const {
+  if (attends_in_ == DeviceType::f32) return mechanism_->plan(request);
+  attn_request in_16_bits = request;
+  set_type(in_16_bits, attends_in_);
+  try {
+    return mechanism_->plan(in_16_bits);
+  } catch (const Error& e) {
+    if (e.code() != ATTN_UNSUPPORTED) throw;
+  }
+  return mechanism_->plan(request);
+}
+
 Plan Block::plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const {
-  return mechanism_->plan(request(totals_, workers, batch, queries, keys, 0));
+  return plan(request(totals_, workers, batch, queries, keys, 0));
+}
+
+// In 16 bits a plan may have compiled kernels, and it must live until a device has run them.
+const Plan& Block::kept_plan(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const {
+  const std::array bounds{plan_bound(batch), plan_bound(queries, max_length_), plan_bound(keys, max_length_)};
+  std::lock_guard lock(mutex_);
+  if (const auto found = kept_plans_.find(bounds); found != kept_plans_.end()) return found->second;
+  return kept_plans_.emplace(bounds, plan_whole(workers, bounds[0], bounds[1], bounds[2])).first->second;
 }
 
 Plan Block::plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const {
-  Plan plan = mechanism_->plan(
-      request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
+  Plan plan =
+      this->plan(request(totals_ | ATTN_STREAM, workers, batch, queries, keys, std::max<int64_t>(0, capacity - keys)));
   const uint64_t needed = plan.info().state_bytes, room = state_bytes(std::max(capacity, keys));
   if (needed > room)
     fail(
@@ -276,6 +323,8 @@ void Block::digest(Sha256& to) const {
 void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   const int64_t batch = call.batch(), queries = call.queries.length, keys = call.keys.length;
   if (batch == 0 || (queries == 0 && keys == 0)) return;
+  if (!plan && attends_in_ != DeviceType::f32)
+    return run(ws, &kept_plan(ws.compute->workers(), batch, queries, keys), call);
   if (!plan) {
     const Plan made = plan_whole(ws.compute->workers(), batch, queries, keys);
     return run(ws, &made, call);
@@ -284,22 +333,29 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   hand_on(ws, call);
   if (queries == 0) return;
   const attn_port& port = *mechanism_->ports()[output_];
-  float* o = static_cast<float*>(ws.tensors[output_].data);
+  void* o = ws.tensors[output_].data;
+  const DeviceType type = type_of(plan->request());
   const int64_t rows = batch * queries;
   if (out_raw_) {
-    ws.compute->add(call.sum, o, rows * d_model_);
+    ws.compute->add(call.sum, o, type, rows * d_model_);
     return;
   }
-  if (head_norm_) ws.compute->normalise_heads(o, rows, port.shape[1], port.shape[3]);
-  ws.compute->dense_add(out_, o, call.sum, rows);
+  if (head_norm_) ws.compute->normalise_heads(o, type, rows, port.shape[1], port.shape[3]);
+  ws.compute->dense_add(out_, o, type, call.sum, rows);
 }
 
 // The run of a call whose inputs are projected; it borrows from ws.
 attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const {
   while (ws.ports.size() < projections_.size()) ws.ports.emplace_back(ws.compute->memory());
   ws.tensors.resize(projections_.size());
+  Inputs inputs{type_of(plan.request()), nullptr, nullptr};
+  const auto rounded = [&](const float* x, const Side& side, Buffer& room) {
+    return ws.compute->rounded(x, call.batch() * side.length * d_model_, inputs.type, room);
+  };
+  inputs.input = rounded(call.input, call.queries, ws.input);
+  inputs.context = call.context == call.input ? inputs.input : rounded(call.context, call.keys, ws.context);
   for (size_t i = 0; i < ws.tensors.size(); ++i) {
-    ws.tensors[i] = project(ws, call, i);
+    ws.tensors[i] = project(ws, call, inputs, i);
     ws.tensors[i].device_type = plan.request().device_type;
   }
   const uint64_t scratch = plan.info().scratch_bytes;
@@ -327,7 +383,7 @@ attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) 
   return run;
 }
 
-attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const {
+attn_tensor Block::project(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t i) const {
   const attn_port& port = *mechanism_->ports()[i];
   const int64_t batch = call.batch(), heads = port.shape[1], width = port.shape[3];
   switch (port.kind) {
@@ -335,30 +391,33 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, size_t i) const
     case ATTN_KEY: {
       const bool query = port.kind == ATTN_QUERY;
       const int64_t rows = query ? call.queries.length : call.keys.length;
-      const float* x = query ? call.input : call.context;
-      if (port.flags & ATTN_RAW) return sequence(x, batch, 1, rows, d_model_);
-      float* y = ws.ports[i].get<float>(batch * rows * heads * width);
+      const void* x = query ? inputs.input : inputs.context;
+      if (port.flags & ATTN_RAW) return sequence(x, inputs.type, batch, 1, rows, d_model_);
+      void* y = memory_of(ws.ports[i], inputs.type, batch * rows * heads * width);
       if (rows > 0)
-        ws.compute->project(projections_[i], x, y, batch * rows, query ? call.queries : call.keys, steps_behind(i));
-      return sequence(y, batch, heads, rows, width);
+        ws.compute->project(projections_[i], x, y, inputs.type, batch * rows, query ? call.queries : call.keys,
+                            steps_behind(i));
+      return sequence(y, inputs.type, batch, heads, rows, width);
     }
-    case ATTN_OUTPUT:
-      return sequence(ws.ports[i].get<float>(batch * call.queries.length * heads * width), batch, heads,
-                      call.queries.length, width);
+    case ATTN_OUTPUT: {
+      const int64_t rows = call.queries.length;
+      void* o = memory_of(ws.ports[i], inputs.type, batch * rows * heads * width);
+      return sequence(o, inputs.type, batch, heads, rows, width);
+    }
     case ATTN_LEARNED:
     case ATTN_TABLE:
       return contiguous(port, ws.compute->stored(stored_[i].bytes().data()));
     default: {
       const int64_t rows = port.shape[2];
-      if (port.kind == ATTN_AUX_OUT)
-        return sequence(ws.ports[i].get<float>(batch * rows * width), batch, 1, rows, width);
+      const auto carried = [&](const float* data) { return sequence(data, DeviceType::f32, batch, 1, rows, width); };
+      if (port.kind == ATTN_AUX_OUT) return carried(ws.ports[i].get<float>(batch * rows * width));
       const auto found = call.aux.find(std::string_view(port.name));
-      if (found == call.aux.end() || found->second.rows == 0) return sequence(nullptr, batch, 1, rows, width);
+      if (found == call.aux.end() || found->second.rows == 0) return carried(nullptr);
       const AuxValue& value = found->second;
       if (value.rows != rows || value.width != width)
         fail(ATTN_UNSUPPORTED, "{}: \"{}\" wants the sequence \"{}\" as {}x{}, the block before gives {}x{}", path_,
              choice_.mechanism, port.name, rows, width, value.rows, value.width);
-      return sequence(ws.compute->given(value, ws.ports[i]), batch, 1, rows, width);
+      return carried(ws.compute->given(value, ws.ports[i]));
     }
   }
 }

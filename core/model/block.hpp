@@ -1,12 +1,17 @@
 // One attention position of a model: a mechanism, the projections around it, and its stored tensors.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/device/table.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/model/dense/dense.hpp"
 #include "core/model/layers.hpp"
@@ -19,6 +24,10 @@ namespace attnkit::core {
 
 class Sha256;
 struct HeadSteps;
+
+// A bound of plans that are kept: n rounded up to a power of two, so that there are few, but not beyond `most` unless n
+// is.
+int64_t plan_bound(int64_t n, int64_t most = std::numeric_limits<int64_t>::max());
 
 // One run of a block.
 struct BlockCall {
@@ -56,6 +65,7 @@ class Block {
   // Numbers of the learned tensors that all blocks of the mechanism have in common (ATTN_PER_MODEL), by name.
   const std::map<std::string, int64_t>& model_parameters() const { return model_parameters_; }
 
+  // Plans are in 16 bits on a device with such weights, where the mechanism takes that for such runs, else in f32.
   Plan plan_whole(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const;
   // Runs of up to these sizes on states of `capacity` keys.
   Plan plan_stream(uint32_t workers, int64_t batch, int64_t queries, int64_t keys, int64_t capacity) const;
@@ -89,17 +99,25 @@ class Block {
   bool turns(size_t port) const;
   float scale_of(const attn_port& port) const;
   std::string own_name(const attn_port& port) const;
+  // A call's inputs in the type of its plan.
+  struct Inputs {
+    DeviceType type;
+    const void *input, *context;
+  };
   attn_run prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const;
-  attn_tensor project(Workspace& ws, const BlockCall& call, size_t port) const;
+  attn_tensor project(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t port) const;
   HeadSteps steps_behind(size_t port) const;
   attn_request request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys,
                        int64_t past) const;
+  Plan plan(const attn_request& request) const;
+  const Plan& kept_plan(uint32_t workers, int64_t batch, int64_t queries, int64_t keys) const;
   void hand_on(const Workspace& ws, const BlockCall& call) const;
 
   BlockChoice choice_;
   std::string path_;
   int64_t d_model_ = 0, kv_heads_ = 0;
   WeightType type_ = WeightType::f32;
+  DeviceType attends_in_ = DeviceType::f32;  // if the mechanism does
   std::set<std::string> bias_;
   double query_scale_ = 1;  // what attention_scale leaves to be done beside 1 / sqrt(D)
   bool head_norm_ = false, qk_norm_ = false, adapted_ = false, streams_ = false;
@@ -116,6 +134,8 @@ class Block {
   bool out_raw_ = false;
   int64_t parameters_ = 0;
   std::map<std::string, int64_t> model_parameters_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::array<int64_t, 3>, Plan> kept_plans_;  // of whole sequences, by batch, queries, keys
 };
 
 }  // namespace attnkit::core

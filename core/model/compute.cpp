@@ -18,14 +18,15 @@ void HostCompute::dense(const Dense& layer, const float* x, float* y, int64_t ro
   layer.apply(threads_, x, layer.inputs(), y, layer.outputs(), rows, f);
 }
 
-void HostCompute::dense_add(const Dense& layer, const float* x, float* y, int64_t rows) {
-  layer.add(threads_, x, layer.inputs(), y, layer.outputs(), rows);
+void HostCompute::dense_add(const Dense& layer, const void* x, DeviceType, float* y, int64_t rows) {
+  layer.add(threads_, static_cast<const float*>(x), layer.inputs(), y, layer.outputs(), rows);
 }
 
-void HostCompute::project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+void HostCompute::project(const Dense& layer, const void* x, void* to, DeviceType, int64_t rows, const Side& side,
                           const HeadSteps& steps) {
   const auto& [norm, rotary, made, heads, width, max_length] = steps;
-  layer.apply(threads_, x, layer.inputs(), y, heads * width, rows);
+  float* const y = static_cast<float*>(to);
+  layer.apply(threads_, static_cast<const float*>(x), layer.inputs(), y, heads * width, rows);
   if (!norm && !rotary && made == heads) return;
   threads_.each(rows, 4096 / (heads * width) + 1, [&](int64_t begin, int64_t end, uint32_t) {
     for (int64_t r = begin; r < end; ++r) {
@@ -47,7 +48,7 @@ void HostCompute::embed(const Embedding& layer, const Ids& ids, const Side& side
   layer.apply(ids, side.positions, x);
 }
 
-void HostCompute::add(float* x, const float* y, int64_t n) { core::add(x, y, n); }
+void HostCompute::add(float* x, const void* y, DeviceType, int64_t n) { core::add(x, static_cast<const float*>(y), n); }
 
 void HostCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
   threads_.each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
@@ -55,8 +56,8 @@ void HostCompute::multiply(float* x, const float* y, int64_t rows, int64_t width
   });
 }
 
-void HostCompute::normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
-  core::normalise_heads(o, rows, heads, width);
+void HostCompute::normalise_heads(void* o, DeviceType, int64_t rows, int64_t heads, int64_t width) {
+  core::normalise_heads(static_cast<float*>(o), rows, heads, width);
 }
 
 void HostCompute::scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) {

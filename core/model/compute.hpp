@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/device/table.hpp"
 #include "core/model/layers.hpp"
 #include "core/model/rotary.hpp"
 #include "core/model/workspace.hpp"
@@ -25,7 +26,8 @@ struct HeadSteps {
   int64_t max_length;          // padding behind a row's end may stand beyond
 };
 
-// For one thread of control.  Tensors are contiguous and row by row.
+// For one thread of control.  Tensors are contiguous and row by row, in f32 but where a type is said: around attention
+// on a device they may be bf16 or f16.
 class Compute {
  public:
   virtual ~Compute() = default;
@@ -41,14 +43,16 @@ class Compute {
   virtual void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) = 0;
   // y = f(W x + b), or y += W x + b
   virtual void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f = {}) = 0;
-  virtual void dense_add(const Dense& layer, const float* x, float* y, int64_t rows) = 0;
-  virtual void project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+  virtual void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) = 0;
+  // x in that type: x itself in f32, else rounded in `room`.
+  virtual const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) = 0;
+  virtual void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
                        const HeadSteps& steps) = 0;
   // The ids that were placed, of the rows of `side`.
   virtual void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) = 0;
-  virtual void add(float* x, const float* y, int64_t n) = 0;
+  virtual void add(float* x, const void* y, DeviceType of_y, int64_t n) = 0;
   virtual void multiply(float* x, const float* y, int64_t rows, int64_t width) = 0;  // x *= y
-  virtual void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) = 0;
+  virtual void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) = 0;
   virtual void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) = 0;
 
   // A sequence between blocks, which lies on the host: where the walk's tensors lie, in `room` if it has to be copied.
@@ -66,13 +70,14 @@ class HostCompute final : public Compute {
   const void* stored(const void* tensor) const override { return tensor; }
   void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) override;
   void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) override;
-  void dense_add(const Dense& layer, const float* x, float* y, int64_t rows) override;
-  void project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+  void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
+  const void* rounded(const float* x, int64_t, DeviceType, Buffer&) override { return x; }
+  void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
                const HeadSteps& steps) override;
   void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
-  void add(float* x, const float* y, int64_t n) override;
+  void add(float* x, const void* y, DeviceType of_y, int64_t n) override;
   void multiply(float* x, const float* y, int64_t rows, int64_t width) override;
-  void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) override;
+  void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) override;
   void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) override;
   const float* given(const AuxValue& value, Buffer& room) override;
   void take(const float* from, int64_t n, std::vector<float>& to) override;

@@ -1,6 +1,7 @@
 #include "core/model/device_compute.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace attnkit::core {
@@ -25,10 +26,19 @@ DeviceActivation activation_of(std::optional<Activation> f) {
 
 DeviceType type_of(const Dense& layer, bool tf32) {
   if (layer.type() == WeightType::bf16) return DeviceType::bf16;
+  if (layer.type() == WeightType::f16) return DeviceType::f16;
   if (layer.type() != WeightType::f32)
-    fail(ATTN_UNSUPPORTED, "[weights] type = \"{}\": weights on a device are f32 or bf16",
+    fail(ATTN_UNSUPPORTED, "[weights] type = \"{}\": weights on a device are f32, bf16 or f16",
          weight_type_name(layer.type()));
   return tf32 ? DeviceType::tf32 : DeviceType::f32;
+}
+
+void check_range(std::span<const float> numbers) {
+  constexpr float most = 65504;
+  for (const float x : numbers)
+    if (std::abs(x) > most)
+      fail(ATTN_UNSUPPORTED, "[weights] type = \"f16\": there is a weight {}, and f16 ends at {}: set \"bf16\"", x,
+           most);
 }
 
 }  // namespace
@@ -36,6 +46,14 @@ DeviceType type_of(const Dense& layer, bool tf32) {
 void* DeviceTensors::upload(const void* key, std::span<const std::byte> bytes) {
   DeviceMemory memory(*device_, bytes.size());
   stream_.from_host(memory.data(), bytes.data(), bytes.size());
+  return memory_.insert_or_assign(key, std::move(memory)).first->second.data();
+}
+
+const void* DeviceTensors::pack(const void* key, DeviceType type, const std::vector<float>& numbers) {
+  if (type == DeviceType::f16) check_range(numbers);
+  DeviceMemory memory(*device_, numbers.size() * (has_16_bits(type) ? 2 : 4));
+  device_->call(&DeviceTable::pack, stream_.get(), type, static_cast<const float*>(numbers.data()),
+                static_cast<int64_t>(numbers.size()), static_cast<void*>(memory.data()));
   return memory_.insert_or_assign(key, std::move(memory)).first->second.data();
 }
 
@@ -55,19 +73,16 @@ void DeviceTensors::add(const Dense& layer, bool tf32) {
   DeviceDense made{nullptr, nullptr, inputs, outputs, type_of(layer, tf32)};
   std::vector<float> numbers(static_cast<size_t>(inputs * outputs));
   for (int64_t o = 0; o < outputs; ++o) layer.row(o, numbers.data() + o * inputs);
-  DeviceMemory memory(*device_, numbers.size() * (made.type == DeviceType::bf16 ? 2 : 4));
-  device_->call(&DeviceTable::pack, stream_.get(), made.type, static_cast<const float*>(numbers.data()),
-                static_cast<int64_t>(numbers.size()), static_cast<void*>(memory.data()));
-  made.weight = memory.data();
-  memory_[weights] = std::move(memory);
+  made.weight = pack(weights, made.type, numbers);
   if (layer.has_bias()) {
     // W 0 + b
     const std::vector<float> nothing(static_cast<size_t>(inputs));
     std::vector<float> bias(static_cast<size_t>(outputs));
     Threads alone(1);
     layer.apply(alone, nothing.data(), inputs, bias.data(), outputs, 1);
-    made.bias = static_cast<const float*>(
-        upload(reinterpret_cast<const char*>(weights) + 1, std::as_bytes(std::span<const float>(bias))));
+    const auto* const key = reinterpret_cast<const char*>(weights);
+    made.bias = static_cast<const float*>(upload(key + 1, std::as_bytes(std::span<const float>(bias))));
+    if (has_16_bits(made.type)) made.rounded_bias = pack(key + 2, made.type, bias);
   }
   dense_[weights] = made;
 }
@@ -79,7 +94,7 @@ void DeviceTensors::add(const Embedding& embedding) {
   if (rows == 0) return;
   if (!embedding.table.empty()) return add(std::as_bytes(std::span(embedding.table.values)));
   const auto shared = dense_.find(embedding.packed.weights().get());
-  if (shared != dense_.end() && shared->second.type != DeviceType::bf16) return;
+  if (shared != dense_.end() && !has_16_bits(shared->second.type)) return;
   std::vector<float> numbers(static_cast<size_t>(rows * embedding.width));
   for (int64_t id = 0; id < rows; ++id) embedding.row(id, numbers.data() + id * embedding.width);
   upload(&embedding, std::as_bytes(std::span<const float>(numbers)));
@@ -181,42 +196,62 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
 }
 
 void DeviceCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
+  norm(layer, x, y, DeviceType::f32, rows);
+}
+
+void DeviceCompute::norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) {
   if (rows == 0) return;
   const DeviceNorm norm{tensors_->floats(layer.weight), tensors_->floats(layer.bias),
                         static_cast<int64_t>(layer.weight.size()), layer.epsilon, layer.type == NormType::rms};
-  device_->call(&DeviceTable::norm, stream_.get(), &norm, x, y, rows);
+  device_->call(&DeviceTable::norm, stream_.get(), &norm, x, y, of_y, rows);
 }
 
-void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, DeviceActivation f, bool add) {
+void DeviceCompute::dense(const Dense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
+                          DeviceActivation f, bool add) {
   if (rows == 0) return;
   const DeviceDense& made = tensors_->dense(layer);
-  const uint64_t bytes = device_->table().dense_scratch(&made, rows);
+  const uint64_t bytes = has_16_bits(of_x) ? 0 : device_->table().dense_scratch(&made, rows);
   void* const scratch = bytes > 0 ? scratch_.get<char>(static_cast<int64_t>(bytes)) : nullptr;
-  device_->call(&DeviceTable::dense, stream_.get(), &made, x, y, rows, f, add, scratch);
+  device_->call(&DeviceTable::dense, stream_.get(), &made, x, of_x, y, of_y, rows, f, add, scratch);
 }
 
 void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) {
-  dense(layer, x, y, rows, activation_of(f), false);
+  dense(layer, x, DeviceType::f32, y, DeviceType::f32, rows, activation_of(f), false);
 }
 
-void DeviceCompute::dense_add(const Dense& layer, const float* x, float* y, int64_t rows) {
-  dense(layer, x, y, rows, DeviceActivation::none, true);
+void DeviceCompute::dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) {
+  dense(layer, x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
 }
 
-void DeviceCompute::project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+const void* DeviceCompute::rounded(const float* x, int64_t n, DeviceType type, Buffer& room) {
+  if (type == DeviceType::f32 || n == 0) return x;
+  void* const to = room.get<uint16_t>(n);
+  device_->call(&DeviceTable::round_to_16_bits, stream_.get(), type, x, n, to);
+  return to;
+}
+
+// Only the last step rounds.
+void DeviceCompute::project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
                             const HeadSteps& steps) {
   const auto& [norm_of, rotary, made, heads, width, max_length] = steps;
-  float* const to = made < heads ? heads_.get<float>(rows * made * width) : y;
-  dense(layer, x, to, rows, DeviceActivation::none, false);
-  if (norm_of) norm(*norm_of, to, to, rows * made);
+  if (!norm_of && !rotary && made == heads) return dense(layer, x, type, y, type, rows, DeviceActivation::none, false);
+  const bool in_place = made == heads && type == DeviceType::f32;
+  float* const to = in_place ? static_cast<float*>(y) : heads_.get<float>(rows * made * width);
+  dense(layer, x, type, to, DeviceType::f32, rows, DeviceActivation::none, false);
+  if (norm_of) {
+    const bool is_last = !rotary && made == heads;
+    norm(*norm_of, to, is_last ? y : to, is_last ? type : DeviceType::f32, rows * made);
+  }
   if (rotary) {
+    const bool is_last = made == heads;
     const DeviceRotary turns{static_cast<const float*>(tensors_->at(rotary)), max_length, rotary->pairs(),
                              rotary->first(), rotary->second()};
-    device_->call(&DeviceTable::turn, stream_.get(), &turns, to, this->rows(side).positions, rows / side.length,
-                  side.length, made, width);
+    device_->call(&DeviceTable::turn, stream_.get(), &turns, static_cast<const float*>(to), is_last ? y : to,
+                  is_last ? type : DeviceType::f32, this->rows(side).positions, rows / side.length, side.length, made,
+                  width);
   }
   if (made < heads)
-    device_->call(&DeviceTable::repeat_heads, stream_.get(), static_cast<const float*>(to), y, rows, made, heads,
+    device_->call(&DeviceTable::repeat_heads, stream_.get(), static_cast<const float*>(to), y, type, rows, made, heads,
                   width);
 }
 
@@ -232,16 +267,16 @@ void DeviceCompute::embed(const Embedding& layer, const Ids& ids, const Side& si
   device_->call(&DeviceTable::clear_padding, stream_.get(), x, arrays.lengths, ids.batch, ids.length, layer.width);
 }
 
-void DeviceCompute::add(float* x, const float* y, int64_t n) {
-  if (n > 0) device_->call(&DeviceTable::add, stream_.get(), x, y, n);
+void DeviceCompute::add(float* x, const void* y, DeviceType of_y, int64_t n) {
+  if (n > 0) device_->call(&DeviceTable::add, stream_.get(), x, y, of_y, n);
 }
 
 void DeviceCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
   if (rows > 0) device_->call(&DeviceTable::multiply, stream_.get(), x, y, rows * width);
 }
 
-void DeviceCompute::normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) {
-  if (rows > 0) device_->call(&DeviceTable::normalise_heads, stream_.get(), o, rows, heads, width);
+void DeviceCompute::normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) {
+  if (rows > 0) device_->call(&DeviceTable::normalise_heads, stream_.get(), o, type, rows, heads, width);
 }
 
 void DeviceCompute::scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) {

@@ -18,7 +18,8 @@ namespace attnkit::core {
 class DeviceTensors {
  public:
   explicit DeviceTensors(std::shared_ptr<const Device> device) : device_(std::move(device)), stream_(*device_) {}
-  // Throw Error (ATTN_UNSUPPORTED): weights of a type that devices do not multiply.  tf32: of weights in f32.
+  // Throw Error (ATTN_UNSUPPORTED): weights of a type that devices do not multiply, or beyond it.  tf32: of weights in
+  // f32.
   void add(const Dense& layer, bool tf32);
   void add(std::span<const std::byte> bytes);
   void add(const LayerNorm& norm);
@@ -36,6 +37,7 @@ class DeviceTensors {
 
  private:
   void* upload(const void* key, std::span<const std::byte> bytes);
+  const void* pack(const void* key, DeviceType type, const std::vector<float>& numbers);
 
   std::shared_ptr<const Device> device_;
   Stream stream_;
@@ -66,13 +68,14 @@ class DeviceCompute final : public Compute, public BufferMemory {
   const void* stored(const void* tensor) const override { return tensors_->at(tensor); }
   void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) override;
   void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) override;
-  void dense_add(const Dense& layer, const float* x, float* y, int64_t rows) override;
-  void project(const Dense& layer, const float* x, float* y, int64_t rows, const Side& side,
+  void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
+  const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) override;
+  void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
                const HeadSteps& steps) override;
   void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
-  void add(float* x, const float* y, int64_t n) override;
+  void add(float* x, const void* y, DeviceType of_y, int64_t n) override;
   void multiply(float* x, const float* y, int64_t rows, int64_t width) override;
-  void normalise_heads(float* o, int64_t rows, int64_t heads, int64_t width) override;
+  void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) override;
   void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) override;
   const float* given(const AuxValue& value, Buffer& room) override;
   void take(const float* from, int64_t n, std::vector<float>& to) override;
@@ -117,7 +120,9 @@ class DeviceCompute final : public Compute, public BufferMemory {
   static uint64_t bytes_of(int64_t n) {
     return static_cast<uint64_t>(n) * sizeof(T);
   }
-  void dense(const Dense& layer, const float* x, float* y, int64_t rows, DeviceActivation f, bool add);
+  void dense(const Dense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
+             DeviceActivation f, bool add);
+  void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows);
 
   std::shared_ptr<const DeviceTensors> tensors_;
   const Device* device_;

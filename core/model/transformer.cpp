@@ -1,19 +1,8 @@
 #include "core/model/transformer.hpp"
 
-#include <algorithm>
-#include <bit>
-
 #include "core/model/compute.hpp"
 
 namespace attnkit::core {
-namespace {
-
-// Plans are made for bounds rounded up, so that a session meets few of them.
-int64_t round_up(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
-}
-
-}  // namespace
 
 void Transformer::load(LayerReader& from, const std::string& name, int count) {
   const int64_t d = manifest_.d_model;
@@ -73,7 +62,7 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
         ws.compute->dense(ffn.in, in, plain, rows);
         ws.compute->multiply(hidden, plain, rows, width);
       }
-      ws.compute->dense_add(ffn.out, hidden, x, rows);
+      ws.compute->dense_add(ffn.out, hidden, DeviceType::f32, x, rows);
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
@@ -82,10 +71,10 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
 }
 
 const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int64_t tokens, int64_t past) const {
-  // Rounded up, but never so far that what is in the state already would not fit beside it.
-  const int64_t batch = round_up(rows),
+  // Never so far that what is in the state already would not fit beside it.
+  const int64_t batch = plan_bound(rows),
                 capacity = kind == PlanKind::step ? manifest_.max_target() : manifest_.max_length;
-  const int64_t bound = std::max(tokens, std::min<int64_t>(round_up(tokens), capacity - past));
+  const int64_t bound = plan_bound(tokens, capacity - past);
   const PlanKey key{kind, batch, bound};
   // Plans once made stay, so a workspace keeps those it met: a step takes no lock.
   const Plans*& known = ws.plans[key];

@@ -20,7 +20,8 @@ Workspace::~Workspace() = default;
 void Workspace::use(std::unique_ptr<Compute> how, DeviceCompute* device_of) {
   compute = std::move(how);
   device = device_of;
-  for (Buffer* b : {&scratch, &x, &normed, &y, &hidden, &memory, &scores}) *b = Buffer(compute->memory());
+  for (Buffer* b : {&scratch, &x, &normed, &y, &hidden, &memory, &scores, &input, &context})
+    *b = Buffer(compute->memory());
 }
 
 WorkspacePool::~WorkspacePool() {

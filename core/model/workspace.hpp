@@ -60,6 +60,7 @@ struct Workspace {
   std::vector<attn_tensor> tensors;
   attn_exec exec{};
   Buffer scratch, x, normed, y, hidden, memory, scores;
+  Buffer input, context;  // of a block, where it computes in 16 bits
   Side source, target;
   std::vector<int32_t> ids;               // (rows, target.length) of a decoding step
   Aux aux;                                // of the rows of a decoding step

@@ -100,7 +100,7 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   const size_t looks = shrinks ? 1 : 2 + m.more_ends.size(), each = looks * rows;
   std::optional<Session::Steps> steps;  // on a device that can say which scores are the highest
   if (model.on_device() && !restricts(m) && !m.sampling.looks_back() &&
-      each <= std::min<size_t>(256, static_cast<size_t>(model.outputs())))
+      static_cast<int64_t>(each) <= std::min<int64_t>(kMostOfTop, model.outputs()))
     steps.emplace(session, StepResult{StepResult::top, static_cast<int64_t>(each)});
   // The longest target is written in full; nothing follows it.
   const auto max_tokens = static_cast<size_t>(std::min<int64_t>(limit, m.max_target() - session.position(0) + 1));

@@ -627,13 +627,18 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   std::vector<int32_t> ids;
   const int64_t max_length = model_->manifest().max_target();
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
-  std::optional<Steps> steps;  // on a device, where its best token is the one to draw
-  if (model_->on_device() && sampler.is_greedy() && !restricts(model_->manifest()) &&
-      model_->manifest().more_ends.empty())
-    steps.emplace(*this, StepResult{StepResult::best});
-  std::optional<int32_t> next;  // as the device says
+  std::optional<Steps> steps;  // on a device that can say which tokens the next is one of
+  const int64_t of = sampler.draws_from();
+  if (model_->on_device() && of > 0 && of <= std::min<int64_t>(kMostOfTop, model_->outputs()) &&
+      !restricts(model_->manifest()) && model_->manifest().more_ends.empty())
+    steps.emplace(*this, of == 1 ? StepResult{StepResult::best} : StepResult{StepResult::top, of});
+  const auto next = [&] {
+    if (!steps || ids.empty()) return sampler.draw(next_scores(0));
+    const DeviceCompute& found = steps->results();
+    return of == 1 ? std::optional(found.ids().front()) : sampler.draw(found.ids(), found.top());
+  };
   while (static_cast<int64_t>(ids.size()) < limit) {
-    const std::optional<int32_t> id = next ? next : sampler.draw(next_scores(0));
+    const std::optional<int32_t> id = next();
     if (!id || *id < 0) fail(ATTN_INTERNAL, "{}", nan_message(positions_[0] - 1));
     ids.push_back(*id);
     const bool stopped = stop && stop(*id);
@@ -641,7 +646,6 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
     if (*id == vocabulary.end_id() || positions_[0] >= max_length) break;
     if (steps) {
       steps->write(tokens_of({&*id, 1}));
-      next = steps->results().ids().front();
     } else {
       write({&self, 1}, tokens_of({&*id, 1}), nullptr);
     }

@@ -1,782 +1,238 @@
-// luna on CUDA: the mathematics of luna.cpp.  All products are in f32, 16 bits are widened when a row is loaded.
-//
-// Causal: one kernel, a block for a head of a batch row.  It projects its part of P when the sequence begins, and keeps
-// that and the sums of A k^T and A v^T in shared memory while it takes up to kRows queries at a time, with those keys
-// that some of them are the first to see: scores Q K^T of these, logits from the sums and from scores times A, weights,
-// and the same way back.  Few tokens of a stream take tiles of kFew, whatever their neighbours have.
-// Bidirectional: three kernels.  Pack: a block for a head of the pack attention, with a running maximum for each row of
-// P.  Project: Y, its keys and values, and P'.  Unpack: a block for 32 queries of a head.
-#include <attnkit/kernels/cuda/call.hpp>
+// luna on CUDA: the mathematics of luna.cpp.
 #include <attnkit/kernels/cuda/launch.hpp>
-#include <attnkit/kernels/cuda/tile.hpp>
-#include <limits>
 
-#include "model.hpp"
+#include "cuda_gradient.hpp"
 
 namespace {
 
-using namespace attnkit::cuda;
-using Quad = Four<float>;
+using namespace luna::cuda;
+using attnkit::Layout;
+using attnkit::View;
 
-constexpr int kThreads = 128, kWarps = kThreads / 32;
-constexpr float kLeast = std::numeric_limits<float>::lowest();
-constexpr int kTile = 32, kFew = 8;
-constexpr int kColumns = 32;  // of Y's projections, of a block
-
-struct Sizes {
-  int heads, d, e, l, pack_heads;  // e: of a head's output
-  bool tied, contextual, dynamic;
-  luna::Map map;
-  explicit Sizes(const luna::Shape& s)
-      : heads(static_cast<int>(s.heads)),
-        d(static_cast<int>(s.d)),
-        e(static_cast<int>(s.values())),
-        l(static_cast<int>(s.l)),
-        pack_heads(static_cast<int>(s.pack_heads)),
-        tied(s.tied),
-        contextual(s.contextual),
-        dynamic(s.dynamic),
-        map(s.map) {}
-  __host__ __device__ int width() const { return heads * d; }
-  __host__ __device__ int pack_d() const { return width() / pack_heads; }
-  __host__ __device__ int l4() const { return round4(l); }
-  // Places in what is known of a batch row, as luna::Causal and luna::Packed have them; pq and the sums of the pack
-  // begin it.
-  __device__ int64_t rows_of_p() const { return static_cast<int64_t>(l) * width(); }
-  __device__ int64_t causal_keys() const { return rows_of_p(); }
-  __device__ int64_t causal_values() const { return tied ? causal_keys() : causal_keys() + rows_of_p(); }
-  __device__ int64_t live() const { return causal_values() + static_cast<int64_t>(l) * heads * e; }
-  __device__ int64_t largest() const { return rows_of_p(); }
-  __device__ int64_t totals() const { return largest() + static_cast<int64_t>(l) * pack_heads; }
-  __device__ int64_t keys() const { return totals() + static_cast<int64_t>(l) * pack_heads; }
-  __device__ int64_t values() const { return tied ? keys() : keys() + rows_of_p(); }
-  __device__ int64_t next() const { return values() + static_cast<int64_t>(l) * heads * e; }
-  // From row to row; 4: neighbours lie in different banks.
-  __host__ __device__ static int row(int n) { return round4(n) + 4; }
-};
-
-// A learned projection.
-struct Dense {
-  Rows<const float> weight;
-  const float* bias;
-  Dense(const attn_run& r, attnkit::Port w, attnkit::Port b)
-      : weight(attnkit::View<const float>(r, w)), bias(attnkit::View<const float>(r, b).data) {}
-
-  // Calls put(r, c, W_c . x_r + b_c) for columns [from, from + count) of n rows x(r, f), a warp to a column.
-  template <class X, class Put>
-  __device__ void apply(int width, int from, int count, int n, const X& x, const Put& put) const {
-    for (int c = from + warp(); c < from + count; c += kWarps)
-      for (int r = 0; r < n; r += 4) {
-        float sum[4] = {};
-        for (int f = lane(); f < width; f += 32) {
-          const float w = weight.at(0, 0, c)[f];
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (r + i < n) sum[i] = fmaf(w, x(r + i, f), sum[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float all = sum_of_warp(sum[i]);
-          if (lane() == 0 && r + i < n) put(r + i, c, all + bias[c]);
-        }
-      }
-  }
-};
-
-// The arguments of a run.  Tied, v and pv are k and pk.
-template <class T>
-struct Work {
-  Sizes sizes;
-  Rows<const T> q, k, v, pk, pv;
-  Rows<T> o;
-  Rows<const float> p;
-  bool aux;  // P is a sequence of the run, else the learned one
-  Dense pq, keys, values;
-  const float *norm_weight, *norm_bias;
-  Rows<float> next;
-  Lengths lengths;
-  States states;
-  float* memory;  // what is known of each batch row, where there is no state
-  int64_t memory_row;
-  float scale, pack_scale;
-  int tiles;  // of a head's queries, in blocks of their own
-
-  __device__ float* known(int64_t b) const { return states ? states.row(b) : memory + b * memory_row; }
-};
-
-// w of the causal pack.  NaN stays NaN.
-__device__ inline float activate(luna::Map map, float x) {
-  if (map == luna::Map::kElu1) return x > 0 ? x + 1 : expf(x);
-  const float base = map == luna::Map::kLog2 ? 0.69314718056f : 1.0f;
-  return (x < 0 ? 0 : x) + log1pf(expf(-fabsf(x) * base)) / base;
-}
-
-// Rows of numbers number(j, c); zeros where `room` has more than n rows or a row more than `count` columns.
-template <class Number>
-__device__ void load(int n, int room, int count, const Shared<float>& to, int to_row, const Number& number) {
-  for (int j = warp(); j < room; j += kWarps)
-    for (int c = lane(); c < round4(count); c += 32)
-      to[j * to_row + c] = j < n && c < count ? widened(number(j, c)) : 0.0f;
-}
-// n rows of a head.
-template <class T>
-__device__ void load_head(const Rows<const T>& x, int64_t b, int h, int64_t first, int n, int count,
-                          const Shared<float>& to, int to_row) {
-  load(n, round4(n), count, to, to_row, [&](int j, int c) { return x.at(b, h, first + j)[c]; });
-}
-// l rows in global memory.
-__device__ inline void load_rows(const float* x, int64_t x_row, int l, int count, const Shared<float>& to, int to_row) {
-  for (int r = warp(); r < round4(l); r += kWarps)
-    for (int c = lane(); c < round4(count); c += 32) to[r * to_row + c] = r < l && c < count ? x[r * x_row + c] : 0.0f;
-}
-__device__ inline void store_rows(const Shared<float>& x, int x_row, int l, int count, float* to, int64_t to_row) {
-  for (int r = warp(); r < l; r += kWarps)
-    for (int c = lane(); c < count; c += 32) to[r * to_row + c] = x[r * x_row + c];
-}
-
-// Four numbers of a row of outputs, of which n exist.
-template <class T>
-__device__ void put_four(T* to, int n, const Quad& x) {
-  to[0] = narrowed<T>(x.x);
-  if (n > 1) to[1] = narrowed<T>(x.y);
-  if (n > 2) to[2] = narrowed<T>(x.z);
-  if (n > 3) to[3] = narrowed<T>(x.w);
-}
-
-// Calls put(i, j, x_i . y_j) for `rows` rows of x and `columns` rows of y, both even, by kDown and two of them, but
-// where wanted(the last i, the first j) says no.
-template <int kDown, class Wanted, class Put>
-__device__ void for_dots(const Shared<float>& x, int x_row, int rows, const Shared<float>& y, int y_row, int columns,
-                         int depth, const Wanted& wanted, const Put& put) {
-  for (int unit = static_cast<int>(threadIdx.x); unit < rows / kDown * (columns / 2); unit += kThreads) {
-    const int i = unit / (columns / 2) * kDown, j = unit % (columns / 2) * 2;
-    if (!wanted(i + kDown - 1, j)) continue;
-    float sum[kDown][2] = {};
-#pragma unroll 2
-    for (int f = 0; f < depth; f += 4) {
-      const Quad y0 = four<float>(y + (j * y_row + f)), y1 = four<float>(y + ((j + 1) * y_row + f));
-#pragma unroll
-      for (int r = 0; r < kDown; ++r) {
-        const Quad own = four<float>(x + ((i + r) * x_row + f));
-        sum[r][0] = dot(own, y0, sum[r][0]);
-        sum[r][1] = dot(own, y1, sum[r][1]);
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kDown; ++r) {
-      put(i + r, j, sum[r][0]);
-      put(i + r, j + 1, sum[r][1]);
-    }
-  }
-}
-struct All {
-  __device__ bool operator()(int, int) const { return true; }
-};
-
-// to_r = to_r down(r) + sum over n rows j of a_jr x_j, for l4 rows of `width` columns.
-template <class Down>
-__device__ void add_outer(const Shared<float>& a, int a_row, const Shared<float>& x, int x_row, int n, int l4,
-                          int width, const Shared<float>& to, int to_row, const Down& down) {
-  const int fours = round4(width) / 4;
-  for (int unit = static_cast<int>(threadIdx.x); unit < l4 / 2 * fours; unit += kThreads) {
-    const int r = unit / fours * 2, c = unit % fours * 4;
-    Quad sum[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float by = down(r + i);
-      sum[i] = four<float>(to + ((r + i) * to_row + c));
-      sum[i] = {sum[i].x * by, sum[i].y * by, sum[i].z * by, sum[i].w * by};
-    }
-    for (int j = 0; j < n; ++j) {
-      const Quad own = four<float>(x + (j * x_row + c));
-      add<float>(sum[0], a[j * a_row + r], own);
-      add<float>(sum[1], a[j * a_row + r + 1], own);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) as<Quad>(to + ((r + i) * to_row + c))[0] = sum[i];
-  }
-}
-
-// Logits of n queries over `live` rows become weights: softmax(by(i) logits) / divisor(i), zeros behind them and in the
-// rows that make n a multiple of 4.
-template <class By, class Divisor>
-__device__ void weigh(const Shared<float>& w, int row, int n, int live, int l4, const By& by, const Divisor& divisor) {
-  for (int i = warp(); i < round4(n); i += kWarps) {
-    const int count = i < n ? live : 0;
-    const float scale = i < n ? by(i) : 0;
-    float most = kLeast, sum = 0;
-    for (int r = lane(); r < count; r += 32) most = larger(most, w[i * row + r] * scale);
-    for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
-    for (int r = lane(); r < count; r += 32) {
-      const float x = expf(w[i * row + r] * scale - most);
-      w[i * row + r] = x;
-      sum += x;
-    }
-    const float share = count > 0 ? reciprocal(sum_of_warp(sum) * divisor(i)) : 0;
-    for (int r = lane(); r < l4; r += 32) w[i * row + r] = r < count ? w[i * row + r] * share : 0.0f;
-  }
-}
-
-// Rows of outputs past the last query.
-template <class T>
-__device__ void clear_outputs(const Work<T>& w, int64_t b, int h, int64_t from) {
-  for (int64_t i = from + warp(); i < w.lengths.queries; i += kWarps)
-    for (int c = lane(); c < w.sizes.e; c += 32) w.o.at(b, h, i)[c] = narrowed<T>(0);
-}
-
-// One head of a causal row.
-template <class T, int kRows>
-class Recurrence {
-  static constexpr int kScores = kRows + 4;
-
- public:
-  static uint64_t bytes(const Sizes& s) {
-    const int64_t heads = 2 * Sizes::row(s.d) + (s.tied ? 0 : Sizes::row(s.e));
-    return static_cast<uint64_t>((kRows + s.l4()) * heads + 2 * kRows * Sizes::row(s.l) + kRows * kScores) *
-               sizeof(float) +
-           kRows * sizeof(int);
-  }
-
-  __device__ Recurrence(const Work<T>& work, int64_t b, int h, const Sight& sight)
-      : w_(work), sight_(sight), b_(b), h_(h) {
-    SharedParts parts;
-    q_ = parts.take<float>(kRows * row());
-    k_ = parts.take<float>(kRows * row());
-    v_ = size().tied ? k_ : parts.take<float>(kRows * values_row());
-    pq_ = parts.take<float>(size().l4() * row());
-    keys_ = parts.take<float>(size().l4() * row());
-    values_ = size().tied ? keys_ : parts.take<float>(size().l4() * values_row());
-    a_ = parts.take<float>(kRows * l_row());
-    weights_ = parts.take<float>(kRows * l_row());
-    scores_ = parts.take<float>(kRows * kScores);
-    limit_ = parts.take<int>(kRows);
-  }
-
-  __device__ void operator()() {
-    begin();
-    int64_t done = 0;
-    const auto sum_to = [&](int64_t to) {
-      while (done < to) {
-        const int n = static_cast<int>(to - done < kRows ? to - done : kRows);
-        load_keys(done, n);
-        sum(n);
-        done += n;
-      }
-    };
-    for (int64_t i = 0; i < sight_.queries;) {
-      const int64_t first = needs(i);
-      if (first - done > kRows) sum_to(first - kRows);
-      int n = 1;
-      while (n < kRows && i + n < sight_.queries && needs(i + n) - done <= kRows) ++n;
-      const auto keys = static_cast<int>(needs(i + n - 1) - done);
-      if (keys > 0) load_keys(done, keys);
-      read(i, n, done);
-      if (keys > 0) sum(keys);
-      done += keys;
-      i += n;
-    }
-    if (w_.states && sight_.fresh > 0) {
-      sum_to(sight_.fresh);
-      float* known = w_.known(b_);
-      store_rows(keys_, row(), size().l, size().d, known + keys_at(), size().d);
-      if (!size().tied) store_rows(values_, values_row(), size().l, size().e, known + values_at(), size().e);
-    }
-    clear_outputs(w_, b_, h_, sight_.queries);
-  }
-
- private:
-  __device__ const Sizes& size() const { return w_.sizes; }
-  __device__ int row() const { return Sizes::row(size().d); }
-  __device__ int values_row() const { return Sizes::row(size().e); }
-  __device__ int l_row() const { return Sizes::row(size().l); }
-  __device__ int64_t keys_at() const { return size().causal_keys() + static_cast<int64_t>(h_) * size().l * size().d; }
-  __device__ int64_t values_at() const {
-    return size().causal_values() + static_cast<int64_t>(h_) * size().l * size().e;
-  }
-  // Of the fresh keys.
-  __device__ int64_t needs(int64_t i) const {
-    const int64_t n = sight_.seen(i) - sight_.past;
-    return n > 0 ? n : 0;
-  }
-
-  // P W_pq of this head, how many rows of P count, and the sums so far.
-  __device__ void begin() {
-    const Sizes& s = size();
-    float* known = w_.states ? w_.known(b_) : nullptr;
-    const int64_t pq_at = static_cast<int64_t>(h_) * s.d;
-    if (sight_.past > 0) {
-      load_rows(known + pq_at, s.width(), s.l, s.d, pq_, row());
-      live_ = static_cast<int>(known[s.live()]);
-    } else if (sight_.fresh > 0) {
-      for (int x = static_cast<int>(threadIdx.x); x < s.l4() * row(); x += kThreads) pq_[x] = 0;
-      __syncthreads();
-      w_.pq.apply(
-          s.width(), h_ * s.d, s.d, s.l, [&](int r, int f) { return w_.p.at(b_, 0, r)[f]; },
-          [&](int r, int c, float y) {
-            pq_[r * row() + c - h_ * s.d] = y * w_.scale;
-            if (known) known[static_cast<int64_t>(r) * s.width() + c] = y * w_.scale;
-          });
-      live_ = count_live();
-      if (known && h_ == 0 && threadIdx.x == 0) known[s.live()] = static_cast<float>(live_);
-    }
-    const auto sums = [&](int64_t at, int width, const Shared<float>& to, int to_row) {
-      load_rows(known ? known + at : nullptr, width, known ? s.l : 0, width, to, to_row);
-      for (int x = static_cast<int>(threadIdx.x); !known && x < s.l4() * to_row; x += kThreads) to[x] = 0;
-    };
-    sums(keys_at(), s.d, keys_, row());
-    if (!s.tied) sums(values_at(), s.e, values_, values_row());
-    __syncthreads();
-  }
-  // Rows of zeros at the end of a P that came from an earlier block are those that it left out.
-  __device__ int count_live() const {
-    int rows = size().l;
-    for (bool empty = w_.aux && size().dynamic; empty && rows > 0;) {
-      bool any = false;
-      for (int f = lane(); f < size().width(); f += 32) any = any || w_.p.at(b_, 0, rows - 1)[f] != 0;
-      empty = __any_sync(kAll, any) == 0;
-      if (empty) --rows;
-    }
-    return rows;
-  }
-
-  // Keys, values, and A of n keys.
-  __device__ void load_keys(int64_t first, int n) {
-    const Sizes& s = size();
-    load_head(w_.pk, b_, h_, first, n, s.d, q_, row());  // in the place of queries
-    load_head(w_.k, b_, h_, first, n, s.d, k_, row());
-    if (!s.tied) load_head(w_.v, b_, h_, first, n, s.e, v_, values_row());
-    __syncthreads();
-    for_dots<2>(q_, row(), round4(n), pq_, row(), s.l4(), round4(s.d), All{},
-                [&](int j, int r, float y) { a_[j * l_row() + r] = r < s.l ? activate(s.map, y) : 0.0f; });
-    __syncthreads();
-  }
-  __device__ void sum(int n) {
-    const auto stays = [](int) { return 1.0f; };
-    add_outer(a_, l_row(), k_, row(), n, size().l4(), size().d, keys_, row(), stays);
-    if (!size().tied) add_outer(a_, l_row(), v_, values_row(), n, size().l4(), size().e, values_, values_row(), stays);
-    __syncthreads();
-  }
-
-  // n queries; hidden keys of the tile take no part in any sum.
-  __device__ void read(int64_t from, int n, int64_t first) {
-    const Sizes& s = size();
-    const int rows = round4(n), t = static_cast<int>(threadIdx.x);
-    load_head(w_.q, b_, h_, from, n, s.d, q_, row());
-    if (t < rows) {  // a row beyond the last has its limit, so that limits rise
-      const int64_t sees = needs(from + (t < n ? t : n - 1)) - first;
-      limit_[t] = static_cast<int>(sees < 0 ? 0 : sees);
-    }
-    __syncthreads();
-    const int keys = limit_[rows - 1];
-    const auto seen = [&](int i, int j) { return j < limit_[i]; };
-    for_dots<4>(q_, row(), rows, k_, row(), round4(keys), round4(s.d), seen,
-                [&](int i, int j, float y) { scores_[i * kScores + j] = y; });
-    for_dots<2>(q_, row(), rows, keys_, row(), s.l4(), round4(s.d), All{},
-                [&](int i, int r, float y) { weights_[i * l_row() + r] = y; });
-    __syncthreads();
-    add_scores(rows);
-    __syncthreads();
-    const auto seen_keys = [&](int i) { return static_cast<float>(sight_.seen(from + i)); };
-    weigh(
-        weights_, l_row(), n, live_, s.l4(), [&](int i) { return w_.scale / seen_keys(i); }, seen_keys);
-    __syncthreads();
-    for_dots<4>(weights_, l_row(), rows, a_, l_row(), round4(keys), s.l4(), seen,
-                [&](int i, int j, float y) { scores_[i * kScores + j] = y; });
-    __syncthreads();
-    write(from, n);
-    __syncthreads();
-  }
-  // Logits += scores times A, of the keys that each query sees.
-  __device__ void add_scores(int rows) {
-    const int fours = size().l4() / 4;
-    for (int unit = static_cast<int>(threadIdx.x); unit < rows * fours; unit += kThreads) {
-      const int i = unit / fours, r = unit % fours * 4;
-      const Shared<float> at = weights_ + (i * l_row() + r);
-      Quad sum = four<float>(at);
-      for (int j = 0; j < limit_[i]; ++j)
-        add<float>(sum, scores_[i * kScores + j], four<float>(a_ + (j * l_row() + r)));
-      as<Quad>(at)[0] = sum;
-    }
-  }
-  // o = weights times the sums of A v^T, and scores, which are weights times A by now, times the values seen.
-  __device__ void write(int64_t from, int n) {
-    const int fours = round4(size().e) / 4;
-    for (int unit = static_cast<int>(threadIdx.x); unit < round4(n) / 4 * fours; unit += kThreads) {
-      const int i = unit / fours * 4, c = unit % fours * 4;
-      const int every = limit_[i] / 4 * 4, some = limit_[i + 3];
-      Quad sum[4] = {};
-      multiply<float>(weights_ + i * l_row(), l_row(), values_ + c, values_row(), size().l4(), sum);
-      multiply<float>(scores_ + i * kScores, kScores, v_ + c, values_row(), every, sum);
-#pragma unroll 1
-      for (int j = every; j < some; ++j) {
-        const Quad v = four<float>(v_ + (j * values_row() + c));
-#pragma unroll
-        for (int r = 0; r < 4; ++r)
-          if (j < limit_[i + r]) add<float>(sum[r], scores_[(i + r) * kScores + j], v);
-      }
-#pragma unroll
-      for (int r = 0; r < 4; ++r)
-        if (i + r < n)
-          put_four(w_.o.at(b_, h_, from + i + r) + c, size().e - c,
-                   live_ > 0 && sight_.seen(from + i + r) > 0 ? sum[r] : Quad{});
-    }
-  }
-
-  const Work<T>& w_;
-  const Sight& sight_;
-  const int64_t b_;
-  const int h_;
-  int live_ = 0;
-  Shared<float> q_, k_, v_, pq_, keys_, values_, a_, weights_, scores_;
-  Shared<int> limit_;
-};
-
-// kRows: of a tile, where few tokens of a stream are not the reason for kFew.
-template <class T, int kRows>
-static __global__ void __launch_bounds__(kThreads, 4) causal_kernel(const Work<T> w) {
-  const int64_t b = blockIdx.x / w.sizes.heads;
-  const auto h = static_cast<int>(blockIdx.x % w.sizes.heads);
-  const Sight sight(w.lengths, b);
-  if (kRows != kFew && w.states && sight.queries <= kFew && sight.fresh <= kFew)
-    Recurrence<T, kFew>(w, b, h, sight)();
+// Calls body(rows) with kTile or kFew as a constant.
+template <class Body>
+void with_tile(int tile, const Body& body) {
+  if (tile == kTile)
+    body(std::integral_constant<int, kTile>{});
   else
-    Recurrence<T, kRows>(w, b, h, sight)();
-}
-
-// One head of the pack attention over the fresh keys of a batch row.
-template <class T, int kRows>
-class Pack {
- public:
-  static uint64_t bytes(const Sizes& s) {
-    const int64_t rows = 2 * s.l4() + (s.tied ? 1 : 2) * kRows;
-    return static_cast<uint64_t>(rows * Sizes::row(s.pack_d()) + kRows * Sizes::row(s.l) + 3 * s.l4()) * sizeof(float);
-  }
-  __device__ Pack(const Work<T>& work, int64_t b, int head) : w_(work), b_(b), head_(head) {
-    SharedParts parts;
-    k_ = parts.take<float>(kRows * row());
-    v_ = size().tied ? k_ : parts.take<float>(kRows * row());
-    pq_ = parts.take<float>(size().l4() * row());
-    sums_ = parts.take<float>(size().l4() * row());
-    a_ = parts.take<float>(kRows * l_row());
-    most_ = parts.take<float>(size().l4());
-    total_ = parts.take<float>(size().l4());
-    down_ = parts.take<float>(size().l4());
-  }
-
-  __device__ void operator()(const Sight& sight) {
-    const Sizes& s = size();
-    const int dp = s.pack_d(), from = head_ * dp;
-    begin(sight.past > 0);
-    for (int64_t j = 0; j < sight.fresh; j += kRows) {
-      const int n = static_cast<int>(sight.fresh - j < kRows ? sight.fresh - j : kRows);
-      load_part(w_.pk, j, n, k_);
-      if (!s.tied) load_part(w_.pv, j, n, v_);
-      __syncthreads();
-      for_dots<2>(k_, row(), round4(n), pq_, row(), s.l4(), round4(dp), All{},
-                  [&](int i, int r, float y) { a_[i * l_row() + r] = y; });
-      __syncthreads();
-      rescale(n);
-      __syncthreads();
-      add_outer(a_, l_row(), v_, row(), n, s.l4(), dp, sums_, row(),
-                [&](int r) { return static_cast<float>(down_[r]); });
-      __syncthreads();
-    }
-    float* known = w_.known(b_);
-    store_rows(sums_, row(), s.l, dp, known + from, s.width());
-    for (int r = static_cast<int>(threadIdx.x); r < s.l; r += kThreads) {
-      known[s.largest() + static_cast<int64_t>(head_) * s.l + r] = most_[r];
-      known[s.totals() + static_cast<int64_t>(head_) * s.l + r] = total_[r];
-    }
-  }
-
- private:
-  __device__ const Sizes& size() const { return w_.sizes; }
-  __device__ int row() const { return Sizes::row(size().pack_d()); }
-  __device__ int l_row() const { return Sizes::row(size().l); }
-
-  // Columns of this head, which those of the block need not share.
-  __device__ void load_part(const Rows<const T>& x, int64_t first, int n, const Shared<float>& to) const {
-    const int d = size().d, from = head_ * size().pack_d();
-    load(n, round4(n), size().pack_d(), to, row(),
-         [&](int j, int c) { return x.at(b_, (from + c) / d, first + j)[(from + c) % d]; });
-  }
-  // P W_pq of this head and what was packed before.
-  __device__ void begin(bool goes_on) {
-    const Sizes& s = size();
-    const int dp = s.pack_d(), from = head_ * dp;
-    const float* known = w_.known(b_);
-    for (int x = static_cast<int>(threadIdx.x); x < s.l4() * row(); x += kThreads) pq_[x] = 0;
-    load_rows(known + from, s.width(), goes_on ? s.l : 0, dp, sums_, row());
-    for (int x = static_cast<int>(threadIdx.x); !goes_on && x < s.l4() * row(); x += kThreads) sums_[x] = 0;
-    for (int r = static_cast<int>(threadIdx.x); r < s.l4(); r += kThreads) {
-      const bool has = goes_on && r < s.l;
-      most_[r] = has ? known[s.largest() + static_cast<int64_t>(head_) * s.l + r] : kLeast;
-      total_[r] = has ? known[s.totals() + static_cast<int64_t>(head_) * s.l + r] : 0.0f;
-    }
-    __syncthreads();
-    w_.pq.apply(
-        s.width(), from, dp, s.l, [&](int r, int f) { return w_.p.at(b_, 0, r)[f]; },
-        [&](int r, int c, float y) { pq_[r * row() + c - from] = y * w_.pack_scale; });
-    __syncthreads();
-  }
-  // Scores of n keys become e^(score - m), a warp to a row of P, m the largest so far; a NaN is never the largest.
-  __device__ void rescale(int n) {
-    for (int r = warp(); r < size().l4(); r += kWarps) {
-      const float before = most_[r];
-      float most = before, sum = 0;
-      for (int j = lane(); j < n; j += 32) most = larger(most, static_cast<float>(a_[j * l_row() + r]));
-      for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
-      for (int j = lane(); j < n; j += 32) {
-        const float x = expf(a_[j * l_row() + r] - most);
-        a_[j * l_row() + r] = x;
-        sum += x;
-      }
-      sum = sum_of_warp(sum);
-      const float all = total_[r];
-      __syncwarp();  // all have read the row's m and total
-      if (lane() == 0) {
-        const float down = expf(before - most);
-        down_[r] = down;
-        most_[r] = most;
-        total_[r] = fmaf(all, down, sum);
-      }
-    }
-  }
-
-  const Work<T>& w_;
-  const int64_t b_;
-  const int head_;
-  Shared<float> k_, v_, pq_, sums_, a_, most_, total_, down_;
-};
-
-template <class T, int kRows>
-static __global__ void __launch_bounds__(kThreads, 4) pack_kernel(const Work<T> w) {
-  const int64_t b = blockIdx.x / w.sizes.pack_heads;
-  const Sight sight(w.lengths, b);
-  if (sight.fresh > 0) Pack<T, kRows>(w, b, static_cast<int>(blockIdx.x % w.sizes.pack_heads))(sight);
-}
-
-// Blocks of a batch row that project Y: kColumns keys or values each, and one for P'.
-__host__ __device__ inline int project_blocks(const Sizes& s) {
-  const int all = s.width() + (s.tied ? 0 : s.heads * s.e);
-  return (all + kColumns - 1) / kColumns + 1;
-}
-
-// Rows of P that count once so many keys are known.
-__device__ inline int live_rows(const Sizes& s, int64_t known) {
-  return known == 0 ? 0 : s.dynamic && known < s.l ? static_cast<int>(known) : s.l;
-}
-
-// P' = LN(Y + P), a warp to a row, its moments in f64; zeros in the rows that do not count.
-template <class T, class Y>
-__device__ void normalise(const Work<T>& w, int64_t b, int live, const Y& y, float* to) {
-  const int width = w.sizes.width();
-  for (int r = warp(); r < w.sizes.l; r += kWarps) {
-    float* next = to + static_cast<int64_t>(r) * width;
-    const auto x = [&](int c) { return static_cast<double>(y(r, c)) + w.p.at(b, 0, r)[c]; };
-    double sum = 0, square = 0;
-    for (int c = lane(); c < width; c += 32) sum += x(c);
-    const double mean = sum_of_warp(sum) / width;
-    for (int c = lane(); c < width; c += 32) square = fused(x(c) - mean, x(c) - mean, square);
-    const double factor = 1 / sqrt(sum_of_warp(square) / width + 1e-5);
-    for (int c = lane(); c < width; c += 32)
-      next[c] = r < live ? static_cast<float>((x(c) - mean) * factor) * w.norm_weight[c] + w.norm_bias[c] : 0.0f;
-  }
-}
-
-template <class T>
-static __global__ void __launch_bounds__(kThreads, 4) project_kernel(const Work<T> w) {
-  const Sizes& s = w.sizes;
-  const int blocks = project_blocks(s), block = static_cast<int>(blockIdx.x) % blocks, width = s.width();
-  const int64_t b = blockIdx.x / blocks;
-  const Sight sight(w.lengths, b);
-  if (sight.fresh == 0) return;
-  float* known = w.known(b);
-  const auto y = [&](int r, int c) {
-    return quotient(known[static_cast<int64_t>(r) * width + c],
-                    known[s.totals() + static_cast<int64_t>(c / s.pack_d()) * s.l + r]);
-  };
-  if (block == blocks - 1) {
-    if (s.contextual) normalise(w, b, live_rows(s, sight.past + sight.fresh), y, known + s.next());
-    return;
-  }
-  const int from = block * kColumns, all = width + (s.tied ? 0 : s.heads * s.e);
-  const int to = from + kColumns < all ? from + kColumns : all;
-  const auto project = [&](const Dense& dense, int begin, int end, int64_t at, int columns) {
-    if (begin < end)
-      dense.apply(width, begin, end - begin, s.l, y,
-                  [&](int r, int c, float x) { known[at + static_cast<int64_t>(r) * columns + c] = x; });
-  };
-  project(w.keys, from, to < width ? to : width, s.keys(), width);
-  if (!s.tied) project(w.values, from > width ? from - width : 0, to - width, s.values(), s.heads * s.e);
-}
-
-// Queries of a head against the packed sequence.
-template <class T>
-class Unpack {
- public:
-  static uint64_t bytes(const Sizes& s, int rows) {
-    const int64_t packed = Sizes::row(s.d) + (s.tied ? 0 : Sizes::row(s.e));
-    return static_cast<uint64_t>(s.l4() * packed + rows * (Sizes::row(s.d) + Sizes::row(s.l))) * sizeof(float);
-  }
-  __device__ Unpack(const Work<T>& work, int64_t b, int h, int rows) : w_(work), b_(b), h_(h) {
-    SharedParts parts;
-    q_ = parts.take<float>(rows * row());
-    weights_ = parts.take<float>(rows * l_row());
-    keys_ = parts.take<float>(size().l4() * row());
-    values_ = size().tied ? keys_ : parts.take<float>(size().l4() * values_row());
-  }
-  __device__ void operator()(int64_t from, int n, int live) {
-    const Sizes& s = size();
-    const int rows = round4(n);
-    if (live == 0) {
-      for (int i = warp(); i < n; i += kWarps)
-        for (int c = lane(); c < s.e; c += 32) w_.o.at(b_, h_, from + i)[c] = narrowed<T>(0);
-      return;
-    }
-    const float* known = w_.known(b_);
-    load_head(w_.q, b_, h_, from, n, s.d, q_, row());
-    load_rows(known + s.keys() + static_cast<int64_t>(h_) * s.d, s.width(), s.l, s.d, keys_, row());
-    if (!s.tied)
-      load_rows(known + s.values() + static_cast<int64_t>(h_) * s.e, s.heads * s.e, s.l, s.e, values_, values_row());
-    __syncthreads();
-    for_dots<2>(q_, row(), rows, keys_, row(), s.l4(), round4(s.d), All{},
-                [&](int i, int r, float y) { weights_[i * l_row() + r] = y; });
-    __syncthreads();
-    weigh(
-        weights_, l_row(), n, live, s.l4(), [&](int) { return w_.scale; }, [](int) { return 1.0f; });
-    __syncthreads();
-    const int fours = round4(s.e) / 4;
-    for (int unit = static_cast<int>(threadIdx.x); unit < rows / 4 * fours; unit += kThreads) {
-      const int i = unit / fours * 4, c = unit % fours * 4;
-      Quad sum[4] = {};
-      multiply<float>(weights_ + i * l_row(), l_row(), values_ + c, values_row(), s.l4(), sum);
-#pragma unroll
-      for (int r = 0; r < 4; ++r)
-        if (i + r < n) put_four(w_.o.at(b_, h_, from + i + r) + c, s.e - c, sum[r]);
-    }
-  }
-
- private:
-  __device__ const Sizes& size() const { return w_.sizes; }
-  __device__ int row() const { return Sizes::row(size().d); }
-  __device__ int values_row() const { return Sizes::row(size().e); }
-  __device__ int l_row() const { return Sizes::row(size().l); }
-
-  const Work<T>& w_;
-  const int64_t b_;
-  const int h_;
-  Shared<float> q_, weights_, keys_, values_;
-};
-
-// rows: of a tile; no number depends on it.
-template <class T>
-static __global__ void __launch_bounds__(kThreads, 4) unpack_kernel(const Work<T> w, int rows) {
-  const Sizes& s = w.sizes;
-  const int pair = static_cast<int>(blockIdx.x) / w.tiles, tile = static_cast<int>(blockIdx.x) % w.tiles;
-  const int64_t b = pair / s.heads, from = static_cast<int64_t>(tile) * rows;
-  const int h = pair % s.heads;
-  const Sight sight(w.lengths, b);
-  const int64_t known = sight.past + sight.fresh, left = sight.queries - from;
-  if (left > 0) Unpack<T>(w, b, h, rows)(from, static_cast<int>(left < rows ? left : rows), live_rows(s, known));
-  if (tile == 0) clear_outputs(w, b, h, sight.queries);
-  if (tile != 0 || h != 0 || !s.contextual) return;
-  for (int r = warp(); r < s.l; r += kWarps)
-    for (int c = lane(); c < s.width(); c += 32)
-      w.next.at(b, 0, r)[c] = known > 0 ? w.known(b)[s.next() + static_cast<int64_t>(r) * s.width() + c] : 0.0f;
+    body(std::integral_constant<int, kFew>{});
 }
 
 struct Luna : luna::Model {
   static constexpr attnkit::About about = on_cuda(Model::about);
   using Model::Model;
   struct Plan {
-    int tile;  // rows of a tile: keys, and queries of causal blocks
+    int tile, gradient_tile;  // rows of a tile: keys, and queries of causal blocks
   };
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check(r);
     count(r, info);
-    if (!shape.causal && !r.streams()) info.scratch_bytes = attnkit::aligned(r.batch * row_bytes());
-    const Sizes s(shape);
-    const auto fits = [](uint64_t bytes) { return bytes <= static_cast<uint64_t>(most_shared()); };
-    const auto bytes = [&](auto rows) {
-      constexpr int kRows = decltype(rows)::value;
-      if (shape.causal) return Recurrence<float, kRows>::bytes(s);
-      return std::max(Pack<float, kRows>::bytes(s), Unpack<float>::bytes(s, kRows));
-    };
-    const uint64_t few = bytes(std::integral_constant<int, kFew>{});
-    if (!fits(few))
-      throw luna::unsupported("the rows of ", kFew, " tokens and of P take ", few,
-                              " bytes of a block's shared memory, ", "which is ", most_shared(),
-                              " bytes: make projection smaller or the heads narrower");
-    return {fits(bytes(std::integral_constant<int, kTile>{})) ? kTile : kFew};
+    return r.is_f64() ? plan_in<double>(r, info) : plan_in<float>(r, info);
   }
 
   void run(const Plan& plan, const attn_run& r) const {
     if (r.batch == 0) return;
-    with_type(io.o.of(r.ports), [&](auto type) { run_in<decltype(type)>(plan, r); });
+    with_type<true>(io.o.of(r.ports), [&](auto type) { run_in<decltype(type)>(plan, r); });
+  }
+
+  void backward(const Plan& plan, const attn_grad& g) const {
+    if (g.run->batch == 0) return;
+    with_type<true>(io.o.of(g.run->ports), [&](auto type) {
+      using T = decltype(type);
+      if constexpr (sizeof(T) >= sizeof(float)) backward_in<T>(plan, g);
+    });
   }
 
  private:
-  uint64_t row_bytes() const {
-    return attnkit::aligned(static_cast<uint64_t>(luna::memory_size(shape)) * sizeof(float));
+  // Of a gradient.
+  template <class Real>
+  struct Scratch {
+    Real *pq, *packed, *of_keys, *of_values, *of_packed, *of_pq, *of_p, *norm, *scores;
+    double* moments;
+    Scratch(Layout& layout, const luna::Shape& s, int64_t batch, int64_t queries) {
+      const int64_t rows = batch * s.l * s.width(), packs = s.causal ? 0 : rows;
+      for (Real** part : {&pq, &of_pq, &of_p}) *part = layout.take<Real>(rows);
+      for (Real** part : {&packed, &of_keys, &of_packed}) *part = layout.take<Real>(packs);
+      of_values = s.causal || s.tied ? of_keys : layout.take<Real>(batch * s.l * s.heads * s.e);
+      norm = layout.take<Real>(s.gives() ? batch * 2 * s.width() : 0);
+      scores = layout.take<Real>(s.causal ? batch * s.heads * queries * 2 * s.l : 0);
+      moments = layout.take<double>(s.gives() ? batch * 2 * s.l : 0);
+    }
+  };
+
+  // Numbers of what is known of a batch row, in whole lines.
+  template <class Real>
+  int64_t row() const {
+    return static_cast<int64_t>(attnkit::aligned(static_cast<uint64_t>(luna::memory_size(shape)) * sizeof(Real)) /
+                                sizeof(Real));
+  }
+
+  // Rows of the largest tile that fits; bytes(rows): of a block.  whose: in the message.
+  template <class Bytes>
+  static int tile_of(const char* whose, const Bytes& bytes) {
+    const auto fits = [](uint64_t n) { return n <= static_cast<uint64_t>(most_shared()); };
+    const uint64_t few = bytes(std::integral_constant<int, kFew>{});
+    if (!fits(few))
+      throw luna::unsupported("the rows of ", kFew, " tokens and of P take ", whose, few,
+                              " bytes of a block's shared memory, which is ", most_shared(),
+                              " bytes: make projection smaller or the heads narrower");
+    return fits(bytes(std::integral_constant<int, kTile>{})) ? kTile : kFew;
+  }
+
+  template <class Real>
+  Plan plan_in(const attnkit::Request& r, attnkit::Info& info) const {
+    const Sizes s(shape);
+    const int64_t packed = shape.causal ? 0 : r.batch * row<Real>();
+    if (!r.streams() && !r.trains())
+      info.scratch_bytes = attnkit::aligned(static_cast<uint64_t>(packed) * sizeof(Real));
+    info.train(r, packed, 0, Layout::measure<Scratch<Real>>(shape, r.batch, r.queries));
+    const int tile = tile_of("", [&](auto rows) {
+      constexpr int kRows = decltype(rows)::value;
+      if (shape.causal) return Recurrence<Real, kRows>::bytes(s);
+      return std::max(Pack<Real, kRows>::bytes(s), Unpack<Real>::bytes(s, kRows));
+    });
+    if (!r.trains()) return {tile, 0};
+    return {tile, tile_of("in a gradient ", [&](auto rows) {
+              constexpr int kRows = decltype(rows)::value;
+              if (shape.causal) return RecurrenceGradient<Real, kRows>::bytes(s);
+              return std::max(PackGradient<Real, kRows>::bytes(s), UnpackGradient<Real, kRows>::bytes(s));
+            })};
+  }
+
+  template <class T>
+  Work<T> work_of(const attn_run& r) const {
+    using Real = RealOf<T>;
+    const auto rows = [&](luna::Port port) { return View<const T>(r, port); };
+    const auto learned = [&](luna::Port port) { return View<const Real>(r, port); };
+    const bool aux = shape.contextual && io.p_in.of(r.ports).data != nullptr;
+    return {Sizes(shape),
+            rows(io.q),
+            rows(io.k),
+            rows(shape.tied ? io.k : io.v),
+            rows(io.pk),
+            rows(shape.tied ? io.pk : io.pv),
+            View<T>(r, io.o),
+            learned(aux ? io.p_in : io.start),
+            aux,
+            {r, io.pq_weight, io.pq_bias},
+            {r, io.k_weight, io.k_bias},
+            {r, io.v_weight, io.v_bias},
+            learned(io.norm_weight).data,
+            learned(io.norm_bias).data,
+            View<Real>(r, io.p_out),
+            Lengths(r, shape.causal),
+            States(r),
+            static_cast<Real*>(r.saved ? r.saved : r.exec->scratch),
+            row<Real>(),
+            static_cast<Real>(luna::scale(shape.d)),
+            static_cast<Real>(luna::scale(shape.pack_d())),
+            1};
+  }
+
+  template <class Kernel, class... Argument>
+  static void start(const attn_run& r, int64_t blocks, uint64_t bytes, Kernel* kernel, const Argument&... arguments) {
+    launch(about.name, kernel, {dim3(static_cast<unsigned>(blocks)), kThreads, bytes}, *r.exec, arguments...);
   }
 
   template <class T>
   void run_in(const Plan& plan, const attn_run& r) const {
-    const auto rows = [&](luna::Port port) { return attnkit::View<const T>(r, port); };
-    const auto learned = [&](luna::Port port) { return attnkit::View<const float>(r, port); };
-    const bool aux = shape.contextual && io.p_in.of(r.ports).data != nullptr;
-    Work<T> w{Sizes(shape),
-              rows(io.q),
-              rows(io.k),
-              rows(shape.tied ? io.k : io.v),
-              rows(io.pk),
-              rows(shape.tied ? io.pk : io.pv),
-              attnkit::View<T>(r, io.o),
-              learned(aux ? io.p_in : io.start),
-              aux,
-              {r, io.pq_weight, io.pq_bias},
-              {r, io.k_weight, io.k_bias},
-              {r, io.v_weight, io.v_bias},
-              learned(io.norm_weight).data,
-              learned(io.norm_bias).data,
-              attnkit::View<float>(r, io.p_out),
-              Lengths(r, shape.causal),
-              States(r),
-              static_cast<float*>(r.exec->scratch),
-              static_cast<int64_t>(row_bytes() / sizeof(float)),
-              static_cast<float>(luna::scale(shape.d)),
-              static_cast<float>(luna::scale(shape.pack_d())),
-              1};
-    const auto start = [&](int64_t blocks, uint64_t bytes, auto* kernel, const auto&... more) {
-      launch(about.name, kernel, {dim3(static_cast<unsigned>(blocks)), kThreads, bytes}, *r.exec, w, more...);
-    };
-    const auto with_tile = [&](int tile, const auto& body) {
-      if (tile == kTile)
-        body(std::integral_constant<int, kTile>{});
-      else
-        body(std::integral_constant<int, kFew>{});
-    };
+    Work<T> w = work_of<T>(r);
     if (shape.causal) {
       if (r.queries == 0 && r.keys == 0) return;
       const bool few = r.state != nullptr && r.queries <= kFew && r.keys <= kFew;
       with_tile(few ? kFew : plan.tile, [&](auto tile) {
         constexpr int kRows = decltype(tile)::value;
-        start(r.batch * shape.heads, Recurrence<T, kRows>::bytes(w.sizes), causal_kernel<T, kRows>);
+        start(r, r.batch * shape.heads, Recurrence<T, kRows>::bytes(w.sizes), causal_kernel<T, kRows>, w);
       });
       return;
     }
     if (r.keys > 0) {
       with_tile(plan.tile, [&](auto tile) {
         constexpr int kRows = decltype(tile)::value;
-        start(r.batch * shape.pack_heads, Pack<T, kRows>::bytes(w.sizes), pack_kernel<T, kRows>);
+        start(r, r.batch * shape.pack_heads, Pack<T, kRows>::bytes(w.sizes), pack_kernel<T, kRows>, w);
       });
-      start(r.batch * project_blocks(w.sizes), 0, project_kernel<T>);
+      start(r, r.batch * project_blocks(w.sizes), 0, project_kernel<T>, w);
     }
     const int tile = r.queries <= kFew ? kFew : plan.tile;
     w.tiles = static_cast<int>(std::max<int64_t>(1, (r.queries + tile - 1) / tile));
-    start(r.batch * shape.heads * w.tiles, Unpack<T>::bytes(w.sizes, tile), unpack_kernel<T>, tile);
+    start(r, r.batch * shape.heads * w.tiles, Unpack<T>::bytes(w.sizes, tile), unpack_kernel<T>, w, tile);
+  }
+
+  template <class Real>
+  void backward_in(const Plan& plan, const attn_grad& g) const {
+    const attn_run& r = *g.run;
+    Layout layout(r.exec->scratch);
+    const Scratch<Real> scratch(layout, shape, r.batch, r.queries);
+    const auto of = [&](luna::Port port) { return View<Real>(g, port); };
+    const Work<Real> run = work_of<Real>(r);
+    const GradientWork<Real> w{run,
+                               View<const Real>(g, io.o),
+                               View<const Real>(g, io.p_out),
+                               of(io.q),
+                               of(io.k),
+                               of(io.v),
+                               of(io.pk),
+                               of(io.pv),
+                               run.aux ? of(io.p_in) : View<Real>{},
+                               scratch.pq,
+                               scratch.packed,
+                               scratch.of_keys,
+                               scratch.of_values,
+                               scratch.of_packed,
+                               scratch.of_pq,
+                               scratch.of_p,
+                               scratch.moments,
+                               scratch.norm,
+                               scratch.scores,
+                               r.batch};
+    const int64_t columns = r.batch * column_blocks(run.sizes);
+    start(r, columns + r.batch, 0, begin_kernel<Real>, w);
+    with_tile(plan.gradient_tile, [&](auto tile) {
+      constexpr int kRows = decltype(tile)::value;
+      if (shape.causal) {
+        const uint64_t bytes = RecurrenceGradient<Real, kRows>::bytes(run.sizes);
+        return start(r, r.batch * shape.heads, bytes, causal_gradient_kernel<Real, kRows>, w);
+      }
+      start(r, r.batch * shape.heads, UnpackGradient<Real, kRows>::bytes(run.sizes),
+            unpack_gradient_kernel<Real, kRows>, w);
+      start(r, columns, 0, packed_gradient_kernel<Real>, w);
+      start(r, r.batch * shape.pack_heads, PackGradient<Real, kRows>::bytes(run.sizes),
+            pack_gradient_kernel<Real, kRows>, w);
+    });
+    start(r, columns, 0, p_gradient_kernel<Real>, w);
+    learn(g, w);
+  }
+
+  template <class Real>
+  void learn(const attn_grad& g, const GradientWork<Real>& w) const {
+    const attn_run& r = *g.run;
+    const int64_t width = shape.width();
+    const auto dense = [&](luna::Port weight, luna::Port bias, const Real* of, int64_t outputs,
+                           const Rows<const Real>& x) {
+      const Lesson<Real> lesson{of, static_cast<int>(outputs), x, View<Real>(g, weight), View<Real>(g, bias).data};
+      if (!lesson.weight.data && !lesson.bias) return;
+      const int64_t blocks = (width + kColumns) / kColumns * ((outputs + kColumns - 1) / kColumns);
+      start(r, blocks, 0, learn_kernel<Real>, w, lesson);
+    };
+    const auto sum = [&](luna::Port port, const Real* from, int64_t next, int64_t rows) {
+      const Rows<Real> to = View<Real>(g, port);
+      if (!to.data) return;
+      start(r, (rows * width + kThreads - 1) / kThreads, 0, sum_kernel<Real>, from, next, r.batch,
+            static_cast<int>(rows), static_cast<int>(width), to);
+    };
+    dense(io.pq_weight, io.pq_bias, w.of_pq, width, w.run.p);
+    if (!w.run.aux) sum(io.start, w.of_p, shape.l * width, shape.l);
+    if (shape.causal) return;
+    View<const Real> packed;
+    packed.data = w.packed;
+    packed.batch = shape.l * width;
+    packed.next = width;
+    dense(io.k_weight, io.k_bias, w.of_keys, width, packed);
+    if (!shape.tied) dense(io.v_weight, io.v_bias, w.of_values, shape.heads * shape.e, packed);
+    if (!w.given_next.data) return;
+    sum(io.norm_weight, w.norm, 2 * width, 1);
+    sum(io.norm_bias, w.norm + width, 2 * width, 1);
   }
 };
 

@@ -14,6 +14,7 @@ namespace nystromformer::cuda {
 using namespace attnkit::cuda;
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr double kLeast = std::numeric_limits<double>::lowest();
 constexpr int kTile = 32;                         // rows, columns and depth of a block's product
 constexpr int kRow = kTile + 4;                   // 4: neighbours lie in different banks
 constexpr int kMultipliers = kTile * kTile / 16;  // threads of a block that multiplies
@@ -174,7 +175,7 @@ static __global__ void __launch_bounds__(kThreads) begin_kernel(const Squares w)
   double *const a = w.a + pair * l * l, *const z = w.z + pair * l * l;
   for (int64_t i = warp(); i < l; i += kWarps) {
     double* const row = a + i * l;
-    double most = std::numeric_limits<double>::lowest(), sum = 0;
+    double most = kLeast, sum = 0;
     for (int64_t j = lane(); j < l; j += 32) most = larger(most, row[j] * w.scale);
     for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
     for (int64_t j = lane(); j < l; j += 32) {

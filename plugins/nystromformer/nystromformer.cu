@@ -156,11 +156,10 @@ struct Nystromformer : nystromformer::Model {
                                                Lengths(r, false),
                                                States(r),
                                                lse,
+                                               nullptr,
                                                static_cast<RealOf<T>>(scale()),
                                                pairs(r),
-                                               1,
-                                               false,
-                                               false,
+                                               0,
                                                {}},
                  plan.keys);
   }

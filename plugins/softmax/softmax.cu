@@ -14,14 +14,16 @@ struct Softmax : softmax::Model {
   using Model::Model;
   struct Plan {
     int keys;                                         // of a tile
+    int spans;                                        // of the keys of rows of a few queries
     std::shared_ptr<const cuda::cudnn::Whole> whole;  // NULL where cuDNN does not serve
   };
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     if (cache.rounds()) throw attnkit::unsupported("only the CPU rounds keys and values: set cache = \"f32\"");
     count(r, info);
-    Plan plan{attend::plan(shape, r, info), cuda::cudnn::Whole::make(r, shape, block.causal != 0)};
-    if (plan.whole) info.scratch_bytes = plan.whole->scratch_bytes();
+    Plan plan{attend::plan(shape, r, info), attend::spans_of(r), cuda::cudnn::Whole::make(r, shape, block.causal != 0)};
+    info.scratch_bytes = attend::bytes_of_parts(shape, r);
+    if (plan.whole) info.scratch_bytes = std::max(info.scratch_bytes, plan.whole->scratch_bytes());
     return plan;
   }
 
@@ -30,7 +32,8 @@ struct Softmax : softmax::Model {
     if (plan.whole && r.queries > 0 && r.keys > 0) return plan.whole->run(about.name, r, io, factor());
     cuda::with_type<true>(io.o.of(r.ports), [&](auto number) {
       using T = decltype(number);
-      attend::run<T>(about.name, r, io, shape, factor_of<T>(), block.causal != 0, plan.keys);
+      attend::run<T>(about.name, r, io, shape, factor_of<T>(), block.causal != 0, plan.keys, attend::Everywhere{},
+                     plan.spans);
     });
   }
 

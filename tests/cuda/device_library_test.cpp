@@ -25,6 +25,7 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ids = std::vector<int32_t>;
 
+constexpr DeviceType kF32 = DeviceType::f32;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 
 #ifdef ATTNKIT_ON_A_GPU
@@ -70,6 +71,14 @@ double rounded(double x, DeviceType type) {
       return rounded(x, 11, -14);
   }
   return 0;
+}
+
+// What 16 bits stand for.
+double number_of(uint16_t bits, DeviceType type) {
+  const int fraction = type == DeviceType::bf16 ? 7 : 10, bias = type == DeviceType::bf16 ? 127 : 15;
+  const int exponent = (bits & 0x7FFF) >> fraction, rest = bits & ((1 << fraction) - 1);
+  const double size = std::ldexp(exponent > 0 ? rest + (1 << fraction) : rest, std::max(exponent, 1) - bias - fraction);
+  return (bits & 0x8000) != 0 ? -size : size;
 }
 
 double activated(double x, DeviceActivation f) {
@@ -165,6 +174,24 @@ class DeviceLibrary : public testing::Test {
     return bytes ? make<char>(static_cast<int64_t>(bytes)) : nullptr;
   }
 
+  // Memory for n numbers in f32 or 16 bits.
+  void* make_in(DeviceType type, int64_t n, int64_t off = 0) {
+    return type == kF32 ? static_cast<void*>(make<float>(n, off)) : static_cast<void*>(make<uint16_t>(n, off));
+  }
+  void* give_in(DeviceType type, const Floats& x, int64_t off = 0) {
+    if (type == kF32) return give(x, off);
+    void* to = make_in(type, static_cast<int64_t>(x.size()), off);
+    run(table().round_to_16_bits, type, give(x), static_cast<int64_t>(x.size()), to);
+    return to;
+  }
+  Floats take_in(DeviceType type, const void* from, size_t n) {
+    if (type == kF32) return take(static_cast<const float*>(from), n);
+    Floats all;
+    for (const uint16_t bits : take<uint16_t>(static_cast<const uint16_t*>(from), static_cast<int64_t>(n)))
+      all.push_back(static_cast<float>(number_of(bits, type)));
+    return all;
+  }
+
   // A dense layer of random numbers, off: how far from aligned all its memory is.
   void test_dense(DeviceType type, int64_t inputs, int64_t outputs, int64_t rows, DeviceActivation f, bool has_bias,
                   bool add, int64_t off = 0) {
@@ -177,7 +204,7 @@ class DeviceLibrary : public testing::Test {
     const DeviceDense layer = layer_of(type, inputs, outputs, weight, has_bias ? give(bias, off) : nullptr, off);
     const float* in = give(x, off);
     float* y = add ? give(before, off) : make<float>(rows * outputs, off);
-    run(table().dense, &layer, in, y, rows, f, add, scratch_of(layer, rows));
+    run(table().dense, &layer, in, kF32, y, kF32, rows, f, add, scratch_of(layer, rows));
     Doubles expected;
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t o = 0; o < outputs; ++o) {
@@ -199,7 +226,7 @@ class DeviceLibrary : public testing::Test {
     const DeviceNorm layer{give(weight, off), has_bias ? give(bias, off) : nullptr, width, epsilon, rms};
     float* in = give(x, off);
     float* y = in_place ? in : make<float>(rows * width, off);
-    run(table().norm, &layer, in, y, rows);
+    run(table().norm, &layer, in, y, kF32, rows);
     Doubles expected;
     for (int64_t r = 0; r < rows; ++r) {
       double mean = 0, squares = 0;
@@ -224,6 +251,19 @@ class DeviceLibrary : public testing::Test {
   attn_error error_{};
 };
 
+// got is what rounding `of` to the type gives, if kernels for it may differ by a bit in f32.
+void expect_rounded(const Floats& got, const Floats& of, DeviceType type, const std::string& what) {
+  ASSERT_EQ(of.size(), got.size()) << what;
+  size_t others = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(rounded(std::nextafter(of[i], -kInfinity), type), got[i]) << what << ", " << i;
+    EXPECT_GE(rounded(std::nextafter(of[i], kInfinity), type), got[i]) << what << ", " << i;
+    others += got[i] != of[i];
+  }
+  EXPECT_GT(others, of.size() / 3) << what << ": nothing was rounded";
+}
+
+constexpr DeviceType kHalves[] = {DeviceType::bf16, DeviceType::f16};
 constexpr DeviceType kTypes[] = {DeviceType::f32, DeviceType::tf32, DeviceType::bf16, DeviceType::f16};
 constexpr DeviceActivation kActivations[] = {DeviceActivation::none,       DeviceActivation::relu,
                                              DeviceActivation::gelu,       DeviceActivation::gelu_tanh,
@@ -252,6 +292,97 @@ TEST_F(DeviceLibrary, MultipliesInEveryType) {
           test_dense(type, inputs, outputs, rows, DeviceActivation::none, has_bias, add);
 }
 
+TEST_F(DeviceLibrary, RoundsToNearest) {
+  for (const DeviceType type : kHalves)
+    for (const int64_t off : {0, 1}) {
+      const auto x = random_floats(1003, 21, 3);
+      const Floats got = take_in(type, give_in(type, x, off), x.size());
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(rounded(x[i], type), got[i]) << i;
+    }
+}
+
+// Inputs that are rounded already give the bits of those that it rounds; results and biases of 16 bits are rounded
+// once.
+TEST_F(DeviceLibrary, TakesAndGives16Bits) {
+  const int64_t inputs = 40;
+  for (const DeviceType type : kHalves)
+    for (const auto& [outputs, rows, off, has_bias] : {std::tuple<int64_t, int64_t, int64_t, bool>{24, 3, 0, true},
+                                                       {24, 3, 0, false},
+                                                       {24, 17, 1, true},
+                                                       {17, 2, 0, true}}) {
+      const std::string what = std::to_string(static_cast<int>(type)) + ", " + std::to_string(outputs);
+      const auto n = static_cast<size_t>(rows * outputs);
+      const auto weight = random_floats(inputs * outputs, 1, 0.2), bias = random_floats(outputs, 2),
+                 x = random_floats(rows * inputs, 3);
+      DeviceDense layer = layer_of(type, inputs, outputs, weight, has_bias ? give(bias, off) : nullptr, off);
+      if (has_bias) layer.rounded_bias = give_in(type, bias, off);
+      const void *f32 = give(x), *given = give_in(type, x);
+      float *once = make<float>(rows * outputs), *again = make<float>(rows * outputs);
+      void* y = make_in(type, rows * outputs, off);
+      run(table().dense, &layer, f32, kF32, once, kF32, rows, DeviceActivation::none, false, scratch_of(layer, rows));
+      run(table().dense, &layer, given, type, again, kF32, rows, DeviceActivation::none, false, nullptr);
+      run(table().dense, &layer, given, type, y, type, rows, DeviceActivation::none, false, nullptr);
+      const Floats in_f32 = take(once, n), got = take_in(type, y, n);
+      EXPECT_EQ(in_f32, take(again, n)) << what;
+      const double unit = type == DeviceType::bf16 ? 0x1p-8 : 0x1p-11;
+      for (size_t i = 0; i < n; ++i) {
+        const double of_bias = has_bias ? std::fabs(bias[i % static_cast<size_t>(outputs)]) : 0;
+        // Where the product cannot add the bias, its sums are rounded as well.
+        const double sizes = std::fabs(in_f32[i]) + of_bias + (off ? std::fabs(in_f32[i]) + of_bias : 0);
+        EXPECT_NEAR(in_f32[i], got[i], unit * 1.01 * sizes + 1e-6) << what << ", " << i;
+      }
+    }
+}
+
+TEST_F(DeviceLibrary, RoundsWhatKernelsGive) {
+  const int64_t rows = 6, heads = 4, kv_heads = 2, width = 24, n = rows * heads * width;
+  const auto x = random_floats(n, 22), weight = random_floats(width, 23, 0.2, 1);
+  const auto count = static_cast<size_t>(n);
+  Floats turns;
+  for (int64_t i = 0; i < 8 * 10; ++i) {
+    turns.push_back(static_cast<float>(std::cos(0.1 * static_cast<double>(i))));
+    turns.push_back(static_cast<float>(std::sin(0.1 * static_cast<double>(i))));
+  }
+  const DeviceNorm norm{give(weight), nullptr, width, 1e-5, true};
+  const DeviceRotary rotary{give(turns), 8, 10, 1, 10};  // the last four channels do not turn
+  const float* const given = give(x);
+  for (const DeviceType type : kHalves) {
+    const auto same = [&](const std::string& what, auto&& f) {
+      float* const plain = make<float>(n);
+      void* const y = make_in(type, n);
+      f(static_cast<void*>(plain), kF32);
+      f(y, type);
+      expect_rounded(take_in(type, y, count), take(plain, count), type, what);
+    };
+    same("norm", [&](void* y, DeviceType of_y) { run(table().norm, &norm, given, y, of_y, rows * heads); });
+    same("turn", [&](void* y, DeviceType of_y) {
+      run(table().turn, &rotary, given, y, of_y, nullptr, 2, rows / 2, heads, width);
+    });
+    same("repeat_heads",
+         [&](void* y, DeviceType of_y) { run(table().repeat_heads, given, y, of_y, rows, kv_heads, heads, width); });
+
+    void* const o = give_in(type, x);
+    const Floats widened = take_in(type, o, count);
+    float *const plain = give(widened), *const to = give(weight), *const also = give(weight);
+    run(table().add, to, o, type, width);
+    run(table().add, also, plain, kF32, width);
+    EXPECT_EQ(take(also, weight.size()), take(to, weight.size()));
+    run(table().normalise_heads, o, type, rows, heads, width);
+    run(table().normalise_heads, plain, kF32, rows, heads, width);
+    expect_rounded(take_in(type, o, count), take(plain, count), type, "normalise_heads");
+  }
+}
+
+TEST_F(DeviceLibrary, TurnsIntoAnotherTensor) {
+  const int64_t width = 12, n = 2 * 3 * width;
+  const Floats turns = {1, 0, 1, 0, 0, 1, 0.6f, 0.8f, -1, 0, 0.8f, 0.6f}, x = random_floats(n, 24);
+  const DeviceRotary layer{give(turns), 3, 2, 2, 1};
+  float *in_place = give(x), *to = make<float>(n);
+  run(table().turn, &layer, in_place, to, kF32, nullptr, 1, 3, 2, width);
+  run(table().turn, &layer, in_place, in_place, kF32, nullptr, 1, 3, 2, width);
+  EXPECT_EQ(take(in_place, x.size()), take(to, x.size()));
+}
+
 TEST_F(DeviceLibrary, ActivatesWhatItMultiplied) {
   for (const DeviceType type : {DeviceType::f32, DeviceType::f16})
     for (const DeviceActivation f : kActivations)
@@ -273,7 +404,7 @@ TEST_F(DeviceLibrary, ActivatesNumbersAtTheEnds) {
   const DeviceDense layer = layer_of(DeviceType::f32, 1, 1, {1}, nullptr);
   for (const DeviceActivation f : kActivations) {
     float* y = make<float>(n);
-    run(table().dense, &layer, give(x), y, n, f, false, nullptr);
+    run(table().dense, &layer, give(x), kF32, y, kF32, n, f, false, nullptr);
     const Floats got = take(y, x.size());
     for (size_t i = 0; i < x.size(); ++i) {
       const double expected = activated(x[i], f);
@@ -288,7 +419,7 @@ TEST_F(DeviceLibrary, ActivatesNumbersAtTheEnds) {
     }
   }
   float* y = make<float>(1);
-  run(table().dense, &layer, give(Floats{-kInfinity}), y, 1, DeviceActivation::gelu, false, nullptr);
+  run(table().dense, &layer, give(Floats{-kInfinity}), kF32, y, kF32, 1, DeviceActivation::gelu, false, nullptr);
   EXPECT_NEAR(0, take(y, size_t{1})[0], 1e-37);
 }
 
@@ -315,7 +446,7 @@ TEST_F(DeviceLibrary, Normalises) {
       }
   test_norm(64, 3, false, true, false, random_floats(192, 8), 1e-5, 1);
   const DeviceNorm layer{give(Floats(8)), nullptr, 8, 1e-5, false};
-  run(table().norm, &layer, nullptr, nullptr, 0);
+  run(table().norm, &layer, nullptr, nullptr, kF32, 0);
 }
 
 TEST_F(DeviceLibrary, NormalisesLargeNumbersThatDifferLittle) {
@@ -330,7 +461,7 @@ TEST_F(DeviceLibrary, ANormKeepsNanInItsRow) {
     x[static_cast<size_t>(width) + 3] = kNan;
     const DeviceNorm layer{give(Floats(static_cast<size_t>(width), 1.0f)), nullptr, width, 1e-5, false};
     float* y = make<float>(3 * width);
-    run(table().norm, &layer, give(x), y, 3);
+    run(table().norm, &layer, give(x), y, kF32, 3);
     const Floats got = take(y, x.size());
     for (int64_t i = 0; i < 3 * width; ++i) ASSERT_EQ(i / width == 1, std::isnan(got[i])) << i;
   }
@@ -341,7 +472,7 @@ TEST_F(DeviceLibrary, NormalisesHeads) {
     const int64_t rows = 3, heads = 2;
     const auto x = random_floats(rows * heads * width, 10);
     float* o = give(x);
-    run(table().normalise_heads, o, rows, heads, width);
+    run(table().normalise_heads, o, kF32, rows, heads, width);
     Doubles expected;
     for (int64_t h = 0; h < rows * heads; ++h) {
       double squares = 0;
@@ -402,7 +533,7 @@ TEST_F(DeviceLibrary, AddsMultipliesAndScales) {
       const int64_t n = 3 * width;
       const auto x = random_floats(n, 14), y = random_floats(n, 15), bias = random_floats(width, 16);
       float *sum = give(x, off), *product = give(x, off), *scaled = give(x, off), *moved = give(x);
-      run(table().add, sum, give(y), n);
+      run(table().add, sum, give(y), kF32, n);
       run(table().multiply, product, give(y), n);
       run(table().scale, scaled, 0.5f, nullptr, 3, width);
       run(table().scale, moved, 0.25f, give(bias, off), 3, width);
@@ -418,7 +549,7 @@ TEST_F(DeviceLibrary, AddsMultipliesAndScales) {
       expect_close(take(scaled, sums.size()), halves, "scale");
       expect_close(take(moved, sums.size()), quarters, "scale and move");
     }
-  run(table().add, nullptr, nullptr, 0);
+  run(table().add, nullptr, nullptr, kF32, 0);
 }
 
 TEST_F(DeviceLibrary, TurnsInBothLayouts) {
@@ -438,7 +569,7 @@ TEST_F(DeviceLibrary, TurnsInBothLayouts) {
         const DeviceRotary layer{give(turns), max_length, pairs, halves ? 1 : 2, halves ? pairs : 1};
         const auto x = random_floats(batch * length * heads * width, 17);
         float* to = give(x);
-        run(table().turn, &layer, to, has_first ? give(first) : nullptr, batch, length, heads, width);
+        run(table().turn, &layer, to, to, kF32, has_first ? give(first) : nullptr, batch, length, heads, width);
         Doubles expected(x.begin(), x.end());
         for (int64_t r = 0; r < batch * length; ++r) {
           const int64_t position = std::min(r % length + (has_first ? first[r / length] : 0), max_length - 1);
@@ -459,12 +590,12 @@ TEST_F(DeviceLibrary, RepeatsHeads) {
     const int64_t rows = 3, kv_heads = 2, heads = 6;
     const auto from = random_floats(rows * kv_heads * width, 18);
     float* to = make<float>(rows * heads * width);
-    run(table().repeat_heads, give(from), to, rows, kv_heads, heads, width);
+    run(table().repeat_heads, give(from), to, kF32, rows, kv_heads, heads, width);
     const Floats got = take(to, static_cast<size_t>(rows * heads * width));
     for (int64_t i = 0; i < rows * heads * width; ++i)
       ASSERT_EQ(from[((i / width / heads) * kv_heads + i / width % heads / 3) * width + i % width], got[i]) << i;
   }
-  EXPECT_EQ(ATTN_INVALID, code_of(table().repeat_heads, nullptr, nullptr, 1, 2, 5, 4));
+  EXPECT_EQ(ATTN_INVALID, code_of(table().repeat_heads, nullptr, nullptr, kF32, 1, 2, 5, 4));
   EXPECT_EQ("5 heads cannot share 2 heads of keys: they must be a multiple", message());
 }
 
@@ -566,9 +697,9 @@ TEST_F(DeviceLibrary, CapturesAndReplaysWithOtherInputs) {
   ASSERT_EQ(ATTN_OK, table().allocate_host(device_, bytes, &pinned, &error_)) << error_.message;
   const auto step = [&] {
     run(table().from_host, x, pinned, bytes);
-    run(table().norm, &norm, x, x, rows);
-    run(table().dense, &dense, x, y, rows, DeviceActivation::gelu, false, scratch);
-    run(table().dense, &dense, x, y, rows, DeviceActivation::none, true, scratch);
+    run(table().norm, &norm, x, x, kF32, rows);
+    run(table().dense, &dense, x, kF32, y, kF32, rows, DeviceActivation::gelu, false, scratch);
+    run(table().dense, &dense, x, kF32, y, kF32, rows, DeviceActivation::none, true, scratch);
   };
   const auto set = [&](const Floats& inputs) { std::copy(inputs.begin(), inputs.end(), static_cast<float*>(pinned)); };
   set(random_floats(rows * n, 4));
@@ -621,10 +752,16 @@ TEST_F(DeviceLibrary, RefusesWhatItCannotDo) {
   const DeviceDense layer = layer_of(DeviceType::bf16, 8, 8, Floats(64), nullptr);
   const float* x = give(Floats(8));
   float* y = make<float>(8);
-  EXPECT_EQ(ATTN_INVALID, code_of(table().dense, &layer, x, y, 1, DeviceActivation::relu, true, y));
+  EXPECT_EQ(ATTN_INVALID, code_of(table().dense, &layer, x, kF32, y, kF32, 1, DeviceActivation::relu, true, y));
   EXPECT_EQ("a dense layer cannot add f(W x + b): let it add without an activation, or add its result", message());
-  EXPECT_EQ(ATTN_INVALID, code_of(table().dense, &layer, x, y, 1, DeviceActivation::relu, false, nullptr));
+  EXPECT_EQ(ATTN_INVALID, code_of(table().dense, &layer, x, kF32, y, kF32, 1, DeviceActivation::relu, false, nullptr));
   EXPECT_EQ("a dense layer in 16 bits needs scratch: ask dense_scratch how much", message());
+  EXPECT_EQ(ATTN_INVALID,
+            code_of(table().dense, &layer, x, kF32, y, layer.type, 1, DeviceActivation::none, true, nullptr));
+  EXPECT_EQ("a dense layer gives 16 bits of W x + b alone: let it give f32", message());
+  const DeviceType other = layer.type == DeviceType::f16 ? DeviceType::bf16 : DeviceType::f16;
+  EXPECT_EQ(ATTN_INVALID, code_of(table().dense, &layer, x, other, y, kF32, 1, DeviceActivation::none, true, nullptr));
+  EXPECT_EQ("a dense layer takes and gives f32 or the type of its weights", message());
   EXPECT_EQ(ATTN_INVALID, code_of(table().clear_padding, y, nullptr, int64_t{1} << 20, int64_t{1} << 20, 4));
   EXPECT_EQ("padding of 1048576 times 1048576 rows: at most 2147483647 are possible", message());
   EXPECT_EQ(ATTN_INVALID, code_of(table().best, x, int64_t{1} << 31, 4, nullptr));
@@ -640,7 +777,7 @@ TEST_F(DeviceLibrary, ServesThreadsWithStreamsOfTheirOwn) {
   const DeviceDense layer = layer_of(DeviceType::f32, n, n, weight, nullptr);
   const float* in = give(x);
   float* alone = make<float>(n);
-  run(table().dense, &layer, in, alone, 1, DeviceActivation::gelu, false, nullptr);
+  run(table().dense, &layer, in, kF32, alone, kF32, 1, DeviceActivation::gelu, false, nullptr);
   const Floats expected = take(alone, size_t{n});
   std::vector<Floats> got(4, Floats(static_cast<size_t>(n)));
   std::vector<float*> out;
@@ -653,7 +790,8 @@ TEST_F(DeviceLibrary, ServesThreadsWithStreamsOfTheirOwn) {
       uintptr_t stream = 0;
       int32_t code = table().make_stream(device_, &stream, &error);
       for (int i = 0; i < 5 && code == ATTN_OK; ++i) {
-        code = table().dense(device_, stream, &layer, in, out[t], 1, DeviceActivation::gelu, false, nullptr, &error);
+        code = table().dense(device_, stream, &layer, in, kF32, out[t], kF32, 1, DeviceActivation::gelu, false, nullptr,
+                             &error);
         if (code == ATTN_OK) code = table().to_host(device_, stream, got[t].data(), out[t], n * sizeof(float), &error);
       }
       EXPECT_EQ(ATTN_OK, code) << error.message;
@@ -683,17 +821,17 @@ TEST_F(DeviceLibrary, RowsOfADenseLayerAreIndependent) {
   for (const DeviceType type : kTypes) {
     const DeviceDense layer = layer_of(type, inputs, outputs, weight, give(bias));
     float* all = make<float>(rows * outputs);
-    run(table().dense, &layer, give(x), all, rows, DeviceActivation::gelu, false, scratch_of(layer, rows));
+    run(table().dense, &layer, give(x), kF32, all, kF32, rows, DeviceActivation::gelu, false, scratch_of(layer, rows));
     const Floats together = take(all, static_cast<size_t>(rows * outputs));
     for (const int64_t r : {int64_t{0}, int64_t{7}, rows - 1}) {
       float* one = make<float>(outputs);
-      run(table().dense, &layer, give(Floats(x.begin() + r * inputs, x.begin() + (r + 1) * inputs)), one, 1,
+      run(table().dense, &layer, give(Floats(x.begin() + r * inputs, x.begin() + (r + 1) * inputs)), kF32, one, kF32, 1,
           DeviceActivation::gelu, false, scratch_of(layer, 1));
       EXPECT_EQ(Floats(together.begin() + r * outputs, together.begin() + (r + 1) * outputs),
                 take(one, static_cast<size_t>(outputs)));
     }
     x[0] = kNan;
-    run(table().dense, &layer, give(x), all, rows, DeviceActivation::gelu, false, scratch_of(layer, rows));
+    run(table().dense, &layer, give(x), kF32, all, kF32, rows, DeviceActivation::gelu, false, scratch_of(layer, rows));
     const Floats spoilt = take(all, static_cast<size_t>(rows * outputs));
     EXPECT_TRUE(std::isnan(spoilt[0]));
     EXPECT_EQ(Floats(together.begin() + outputs, together.end()), Floats(spoilt.begin() + outputs, spoilt.end()));
@@ -710,7 +848,7 @@ TEST_F(DeviceLibrary, KeepsWhatAProductNeeds) {
   float* y = make<float>(20 * n);
   void* scratch = scratch_of(one, 20);
   const auto multiply = [&](const DeviceDense& layer, int64_t rows) {
-    run(table().dense, &layer, x, y, rows, DeviceActivation::none, false, scratch);
+    run(table().dense, &layer, x, kF32, y, kF32, rows, DeviceActivation::none, false, scratch);
   };
   auto& asked = emulator::cublaslt();
   multiply(one, 3);
@@ -737,8 +875,8 @@ TEST_F(DeviceLibrary, AsksForTheRowsThatAreWhereMoreAreRefused) {
   emulator::cublaslt().most_rows = 3;
   test_dense(DeviceType::f32, 40, 24, 3, DeviceActivation::none, true, false);
   const DeviceDense layer = layer_of(DeviceType::f16, 40, 24, random_floats(40 * 24, 1), nullptr);
-  EXPECT_EQ(ATTN_DEVICE, code_of(table().dense, &layer, give(random_floats(4 * 40, 2)), make<float>(4 * 24), 4,
-                                 DeviceActivation::none, false, scratch_of(layer, 4)));
+  EXPECT_EQ(ATTN_DEVICE, code_of(table().dense, &layer, give(random_floats(4 * 40, 2)), kF32, make<float>(4 * 24), kF32,
+                                 4, DeviceActivation::none, false, scratch_of(layer, 4)));
   EXPECT_EQ(
       "cuBLASLt 13.1.0 has no algorithm for a dense layer of 40 inputs and 24 outputs, 4 rows, in f16: set another "
       "type: the requested functionality is not supported",
@@ -756,7 +894,7 @@ TEST_F(DeviceLibrary, RefusesToWaitWhileItCaptures) {
   EXPECT_EQ("CUDA cannot end the capture of a stream: operation failed due to a previous error during capture",
             message());
   EXPECT_EQ(nullptr, graph);
-  run(table().add, x, x, 8);
+  run(table().add, x, x, kF32, 8);
   EXPECT_EQ(Floats(8), take(x, size_t{8}));
 }
 
@@ -862,8 +1000,8 @@ TEST_F(DeviceLibraryOfTwo, RunsOnItsOwnStreamsAlone) {
   const DeviceTable& t = table();
   for (const uintptr_t stream : {streams[1], uintptr_t{0}})
     expect_refusals(stream, t.wait, t.from_host, t.to_host, t.copy, t.zero, t.begin_capture, t.end_capture, t.launch,
-                    t.pack, t.dense, t.norm, t.embed, t.clear_padding, t.add, t.multiply, t.scale, t.normalise_heads,
-                    t.turn, t.repeat_heads, t.best, t.top);
+                    t.pack, t.dense, t.round_to_16_bits, t.norm, t.embed, t.clear_padding, t.add, t.multiply, t.scale,
+                    t.normalise_heads, t.turn, t.repeat_heads, t.best, t.top);
   table().free_stream(devices[0], streams[1]);
   EXPECT_EQ(ATTN_OK, table().wait(devices[1], streams[1], &error)) << error.message;
 }

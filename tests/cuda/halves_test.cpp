@@ -116,6 +116,17 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
   EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
 }
 
+TEST_P(LinearHalves, LongRowsEqualTheCpu) {
+  const int64_t n = 2090;
+  const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 1, 8, 8)), there(cuda, here.block());
+  Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+  round_inputs(in, type);
+  round_inputs(same, type);
+  const Array want = run_whole(in, 0, causal_call(n));
+  const InType chosen(type);
+  EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+}
+
 // The state is f32 and the CPU's: a stream begins there and ends in 16 bits.
 TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);

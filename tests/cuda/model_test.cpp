@@ -8,163 +8,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <regex>
-#include <sstream>
 #include <thread>
 #include <utility>
 
-#include "core/session/session.hpp"
 #include "cuda/emulator/emulator.hpp"
+#include "cuda/models.hpp"
 
 namespace attnkit::core {
 namespace {
-
-const std::string samples = ATTNKIT_SAMPLES, numbers = samples + "/models/numbers-en-de";
-
-std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  EXPECT_TRUE(in) << path;
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-std::shared_ptr<Runtime> runtime(int32_t device) {
-  static const auto cpu = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 2, 1);
-  static const auto cuda = [] {
-    setenv("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_DEVICE_LIBRARY_DEFAULT, 0);
-    return std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}, 2, 2);
-  }();
-  return device == 2 ? cuda : cpu;
-}
-
-using Loaded = std::shared_ptr<const Model>;
-
-Loaded open(const std::string& toml, const std::string& folder, int32_t device) {
-  Diagnostics diagnostics;
-  Loaded model = Model::load(runtime(device), toml, folder, diagnostics);
-  for (const Diagnostic& d : diagnostics.sorted())
-    if (d.severity == ATTNKIT_ERROR) ADD_FAILURE() << d.message << "; " << d.help;
-  return model;
-}
-
-// The same model on both devices.
-struct Both {
-  Loaded cpu, device;
-  Both(const std::string& toml, const std::string& folder) : cpu(open(toml, folder, 1)), device(open(toml, folder, 2)) {
-    EXPECT_TRUE(cpu && device && device->on_device() && !cpu->on_device());
-  }
-};
-
-// placement: "encoder.self/decoder.self/decoder.cross"
-std::string numbers_toml(const std::string& placement, const std::string& more = "") {
-  std::string toml = read_text(numbers + "/model.toml"), mechanism;
-  std::istringstream parts(placement);
-  for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"}) {
-    std::getline(parts, mechanism, '/');
-    toml = std::regex_replace(toml, std::regex("\"" + std::string(role) + "\" *= *\"[a-z]*\""),
-                              "\"" + std::string(role) + "\" = \"" + mechanism + "\"");
-  }
-  return toml + more;
-}
-
-Both translators(const std::string& placement, const std::string& more = "") {
-  return {numbers_toml(placement, more), numbers};
-}
-
-std::string sample(const std::string& name) {
-  return std::regex_replace(read_text(samples + "/manifests/" + name), std::regex("\\.\\./models/numbers-en-de/"), "");
-}
-
-std::vector<std::string> names() {
-  std::istringstream list(ATTNKIT_CUDA_NAMES);
-  return {std::istream_iterator<std::string>(list), {}};
-}
-
-// A small model, weights made from a seed, with the mechanism wherever it can be.
-std::string untrained_toml(const std::string& mechanism) {
-  const bool asks_for_cross = mechanism == "latte" || mechanism == "rope_linear";
-  std::string toml = R"(schema = "attnkit.model/1"
-[model]
-name = "untrained"
-kind = "encoder-decoder"
-d_model = 48
-heads = 4
-ffn = 64
-max_length = 512
-encoder = { layers = 2, vocab = "vocab.txt", lowercase = true }
-decoder = { layers = 2, vocab = "vocab.txt" }
-[weights]
-seed = 1
-[length]
-predict = "ratio"
-alpha = 1.15
-[attention]
-default = { use = ")" +
-                     mechanism + (asks_for_cross ? "\", cross = true }\n" : "\" }\n");
-  if (mechanism == "efficient" || mechanism == "linformer") toml += "\"decoder.self\" = \"softmax\"\n";
-  if (mechanism == "bigbird") toml += "\"decoder.self\" = \"softmax\"\n\"decoder.cross\" = \"softmax\"\n";
-  if (mechanism == "local" || mechanism == "s4d") toml += "\"decoder.cross\" = \"softmax\"\n";
-  return toml;
-}
-
-using Tokens = std::vector<int32_t>;
-
-Ids row(const Tokens& ids) {
-  const auto n = static_cast<int64_t>(ids.size());
-  return {ids.data(), n, 1, n, nullptr};
-}
-
-// Rows of any lengths, padded to the longest.
-struct Batch {
-  explicit Batch(const std::vector<Tokens>& rows) {
-    for (const Tokens& row : rows) lengths.push_back(static_cast<int32_t>(row.size()));
-    longest = static_cast<size_t>(*std::max_element(lengths.begin(), lengths.end()));
-    for (Tokens row : rows) {
-      row.resize(longest, -1);
-      ids.insert(ids.end(), row.begin(), row.end());
-    }
-  }
-  Ids get() const {
-    const auto n = static_cast<int64_t>(longest);
-    return {ids.data(), n, static_cast<int64_t>(lengths.size()), n, lengths.data()};
-  }
-  size_t longest = 0;
-  Tokens ids;
-  std::vector<int32_t> lengths;
-};
-
-std::vector<Tokens> sources(const Model& model, size_t count, size_t stride = 7) {
-  std::istringstream lines(read_text(numbers + "/test.tsv"));
-  std::vector<Tokens> all;
-  std::string line;
-  for (size_t i = 0; all.size() < count && std::getline(lines, line); ++i) {
-    if (i % stride != 0) continue;
-    all.push_back(model.vocabulary(false)->tokenize(line.substr(0, line.find('\t'))));
-    all.back().push_back(model.vocabulary(false)->end_id());
-  }
-  EXPECT_EQ(all.size(), count);
-  return all;
-}
 
 size_t lists() {
   const char* const set = std::getenv("ATTNKIT_DEVICE_LISTS");
   return set ? std::strtoul(set, nullptr, 10) : 5;
 }
 
-Tokens translated(const Loaded& model, const Tokens& source, int rows, int most = 0) {
-  Session session(model, rows);
-  session.read(row(source));
-  return session.generate(most);
-}
-
 void expect_near(std::span<const float> a, std::span<const float> b, float off) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], off * std::max(1.0f, std::abs(a[i]))) << i;
-}
-
-std::vector<float> last(const Session& session) {
-  return {session.last(0), session.last(0) + session.rows() * session.model().outputs()};
 }
 
 // Logits of the targets' rows, and rows of the encoder, of these sources at once.
@@ -337,20 +197,25 @@ TEST(DeviceModel, ObeysTheRulesOfDecoding) {
   EXPECT_EQ(translated(both.device, source, 2), translated(both.cpu, source, 2));
 }
 
+// From all tokens, from the best that the device names, and the best.
 TEST(DeviceModel, DrawsAsOnTheCpu) {
   const Both both = translators("softmax/softmax/softmax");
   const Tokens source = sources(*both.cpu, 1, 3)[0];
-  Tokens drawn[2];
-  for (const Loaded& model : {both.cpu, both.device}) {
-    Session session(model, 1);
-    session.read(row(source));
-    Sampling warm;
-    warm.temperature = 0.7;
-    warm.seed = 3;
-    Sampler sampler(warm);
-    drawn[model == both.device] = session.sample({}, sampler, 8, nullptr);
+  for (const int64_t top_k : {0, 1, 5, 40}) {
+    Tokens drawn[2];
+    for (const Loaded& model : {both.cpu, both.device}) {
+      Session session(model, 1);
+      session.read(row(source));
+      Sampling warm;
+      warm.temperature = 2;
+      warm.top_k = top_k;
+      warm.top_p = top_k == 40 ? 0.9 : 1;
+      warm.seed = 3;
+      Sampler sampler(warm);
+      drawn[model == both.device] = session.sample({}, sampler, 12, nullptr);
+    }
+    EXPECT_EQ(drawn[0], drawn[1]) << top_k;
   }
-  EXPECT_EQ(drawn[0], drawn[1]);
 }
 
 TEST(DeviceModel, IsADecoderAlone) {
@@ -406,49 +271,10 @@ TEST(DeviceModel, CarriesSequencesFromBlockToBlock) {
   EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
 }
 
-TEST(DeviceModel, HasWeightsOfBf16) {
-  const std::string toml = std::regex_replace(numbers_toml("softmax/softmax/softmax"), std::regex("\\[weights\\]"),
-                                              "[weights]\ntype = \"bf16\"");
-  const Both both(toml, numbers);
-  const Tokens source = sources(*both.cpu, 1, 3)[0], target{1, 7, 9};
-  std::vector<float> logits[2];
-  for (const Loaded& model : {both.cpu, both.device}) {
-    std::vector<float>& to = logits[model == both.device];
-    to.resize(target.size() * static_cast<size_t>(model->outputs()));
-    model->forward(row(source), row(target), to.data());
-  }
-  // Inputs are rounded as well there.
-  double squares = 0, off = 0;
-  for (size_t i = 0; i < logits[0].size(); ++i) {
-    squares += logits[0][i] * logits[0][i];
-    off += (logits[0][i] - logits[1][i]) * (logits[0][i] - logits[1][i]);
-  }
-  EXPECT_LT(off, squares * 2e-2 * 2e-2);
-}
-
-std::string refusal(const std::string& toml, const std::string& folder = numbers) {
-  Diagnostics diagnostics;
-  try {
-    if (Model::load(runtime(2), toml, folder, diagnostics)) return "none";
-  } catch (const Error& e) {
-    return e.what();
-  }
-  for (const Diagnostic& d : diagnostics.sorted())
-    if (d.severity == ATTNKIT_ERROR) return d.message + "; " + d.help;
-  return "no reason";
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
-
 TEST(DeviceModel, RefusesInWords) {
   const std::string toml = numbers_toml("softmax/softmax/softmax");
-  const auto typed = [&](const char* type) {
-    return std::regex_replace(toml, std::regex("\\[weights\\]"), "[weights]\ntype = \"" + std::string(type) + "\"");
-  };
-  expect_contains(refusal(typed("int8")), "type = \"int8\": weights on a device are f32 or bf16");
-  expect_contains(refusal(typed("int4")), "type = \"int4\"");
+  expect_contains(refusal(typed(toml, "int8")), "type = \"int8\": weights on a device are f32, bf16 or f16");
+  expect_contains(refusal(typed(toml, "int4")), "type = \"int4\"");
   expect_contains(refusal(numbers_toml("reformer/softmax/softmax")),
                   "mechanism \"reformer\" has no variant for this device");
   expect_contains(refusal(numbers_toml("reformer/softmax/softmax")), "softmax");

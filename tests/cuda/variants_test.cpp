@@ -38,6 +38,15 @@ struct OneKernel {
 #endif
 };
 
+// Inputs of batch row b alone.
+Inputs alone(const Inputs& in, int64_t b, int64_t queries, int64_t keys) {
+  Inputs one(*in.mech, 1, queries, keys, 1);
+  for (size_t p = 0; p < one.arrays.size(); ++p)
+    if (is_taken(*in.mech->ports()[p]) && in.arrays[p].batch > b)
+      one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+  return one;
+}
+
 // As many rows as a server has, in slots of any order and at any position: one kernel for each of the calls that
 // `calls` makes of the rows that they begin with.  Some rows have the bits that they have alone.
 template <class Plan, class Calls>
@@ -57,14 +66,11 @@ void expect_one_kernel_for_thousands(const Mechanism& mech, const Plan& plan, co
     got = many.run(in, call);
   }
   for (const int64_t b : {int64_t{0}, int64_t{1}, int64_t{1100}, batch - 1}) {
-    Inputs alone(mech, 1, 3, 3, 1);
-    for (size_t p = 0; p < alone.arrays.size(); ++p)
-      if (is_taken(*mech.ports()[p]))
-        alone.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    Inputs one_row = alone(in, b, 3, 3);
     const Planned single = plan(mech, 1);
     const Arena own(single.info().state_bytes, 1);
     Array want;
-    for (const Call& call : calls(own, {begun[static_cast<size_t>(b)]})) want = single.run(alone, call);
+    for (const Call& call : calls(own, {begun[static_cast<size_t>(b)]})) want = single.run(one_row, call);
     EXPECT_TRUE(same_bits(want, 0, 0, got, b, 0, want.rows)) << b;
     EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[static_cast<size_t>(b)]), own.row_bytes)) << b;
   }
@@ -149,16 +155,12 @@ TEST_P(Variant, ARowDoesNotSeeItsNeighbours) {
   const Array got = many.run(in, call);
   for (int64_t b = 0; b < batch; ++b) {
     const auto row = static_cast<size_t>(b);
-    Inputs one(mech, 1, 40, 40, 1);
-    for (size_t p = 0; p < one.arrays.size(); ++p)
-      if (is_taken(*mech.ports()[p]))
-        one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    Inputs one = alone(in, b, 40, 40);
     const Arena own(many.info().state_bytes, 1);
     const int64_t n = lengths[row];
     const Planned single = plan(mech, 1, n);
-    const Array alone = single.run(one, rows(own, 1, 0, n));
-    for (int64_t h = 0; h < got.heads && n > 0; ++h)
-      EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, n)) << "length " << n;
+    const Array want = single.run(one, rows(own, 1, 0, n));
+    for (int64_t h = 0; h < got.heads && n > 0; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, b, h, n)) << "length " << n;
     EXPECT_EQ(0, std::memcmp(own.row(0), arena.row(slots[row]), own.row_bytes)) << "length " << n;
   }
 }
@@ -299,15 +301,12 @@ TEST_P(CrossVariant, ARowDoesNotSeeItsNeighbours) {
   call.k_len = {40, 7, 0, 3, 32};
   const Array got = run_whole(in, 0, call);
   for (int64_t b = 0; b < 5; ++b) {
-    Inputs one(mech, 1, 20, 40, 1);
-    for (size_t p = 0; p < one.arrays.size(); ++p)
-      if (is_taken(*mech.ports()[p]) && one.arrays[p].batch == 1 && in.arrays[p].batch == 5)
-        one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    Inputs one = alone(in, b, 20, 40);
     Call own;
     own.q_len = {call.q_len[static_cast<size_t>(b)]};
     own.k_len = {call.k_len[static_cast<size_t>(b)]};
-    const Array alone = run_whole(one, 0, own);
-    for (int64_t h = 0; h < got.heads; ++h) EXPECT_TRUE(same_bits(alone, 0, h, got, b, h, 20)) << b;
+    const Array want = run_whole(one, 0, own);
+    for (int64_t h = 0; h < got.heads; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, b, h, 20)) << b;
   }
 }
 
@@ -331,6 +330,112 @@ TEST_P(CrossVariant, TakesWideHeads) {
   const Mechanism here(cpu, wide), there(cuda, wide);
   Inputs in(here, 1, 19, 23, 1), same(there, 1, 19, 23, 1);
   EXPECT_LE(rms_ratio(run_whole(same, 0, {}), run_whole(in, 0, {})), kGate);
+}
+
+// Rows of more than the 1024 queries or keys of a block, beside shorter ones; features that follow are one block's.
+class LongRows : public testing::TestWithParam<std::string> {
+ protected:
+  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/" + GetParam() + ".so");
+  const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam() + ".so");
+
+  // As the CPU has it, each row with the bits of that row alone.
+  void expect_rows(const attn_block& block, int64_t queries, int64_t keys, uint32_t flags, const Call& call) {
+    const auto batch = static_cast<int64_t>(call.q_len.size());
+    const Mechanism here(cpu, block), there(cuda, block);
+    Inputs in(here, batch, queries, keys, 1), same(there, batch, queries, keys, 1);
+    const Array got = run_whole(same, flags, call);
+    EXPECT_LE(rms_ratio(got, run_whole(in, flags, call)), kGate);
+    for (int64_t b = 0; b < batch; ++b) {
+      const auto row = static_cast<size_t>(b);
+      const int64_t n = call.q_len[row], m = call.k_len[row];
+      Inputs one = alone(same, b, n, m);
+      Call own;
+      if (!call.q_total.empty()) own.q_total = {call.q_total[row]};
+      if (flags & ATTN_PREFIX) {
+        const auto from = call.visible.begin() + b * queries;
+        own.visible.assign(from, from + n);
+      }
+      EXPECT_TRUE(same_bits(run_whole(one, flags, own), 0, 0, got, b, 0, n)) << b;
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, LongRows, testing::ValuesIn(names(ATTNKIT_CUDA_LINEAR)),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(LongRows, OfACausalBlock) {
+  Call call;
+  call.q_len = call.k_len = {2090, 1030, 70};
+  call.q_total = {2090, 1030, 70};
+  expect_rows(make_block(ATTN_DECODER_SELF, true, 1, 8, 8), 2090, 2090, 0, call);
+}
+
+TEST_P(LongRows, OfPrefixes) {
+  Call call;
+  call.q_len = call.k_len = {2090, 1030};
+  call.q_total = {2090, 1030};
+  for (int32_t i = 0; i < 2090; ++i) call.visible.push_back(i < 3 ? 0 : i < 900 ? 2 * i : 1950);
+  for (int32_t i = 0; i < 2090; ++i) call.visible.push_back(std::min(1030, i / 40));
+  expect_rows(make_block(ATTN_ENCODER_SELF, false, 1, 8, 8), 2090, 2090, ATTN_PREFIX, call);
+}
+
+TEST_P(LongRows, OfAnEncoder) {
+  Call call;
+  call.q_len = call.k_len = {1050, 2090, 1000};
+  expect_rows(make_block(ATTN_ENCODER_SELF, false, 1, 8, 8), 2090, 2090, 0, call);
+}
+
+// A piece that is split, one token, one that just is and one that is none; a NaN stays behind the queries before it.
+TEST_P(LongRows, StreamInPiecesOfAnySize) {
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 1, 8, 8);
+  const Mechanism here(cpu, block), there(cuda, block);
+  const int64_t n = 2600;
+  Inputs in(here, 2, n, n, 1), same(there, 2, n, n, 1);
+  const auto plan = [&](const Mechanism& mech) {
+    return Planned(mech, make_request(2, n, n, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL, n));
+  };
+  const Planned first = plan(here), second = plan(there);
+  const auto streamed = [&](const Planned& planned, Inputs& inputs, const Arena& arena) {
+    Array all(2, 1, n, 8);
+    int32_t done = 0;
+    for (const int64_t piece : {1500, 1, 1025, 74}) {
+      Call call;
+      call.arena = &arena;
+      call.slots = {1, 0};
+      call.q_from = call.k_from = done;
+      call.queries = call.keys = piece;
+      call.q_pos = call.k_pos = {done, done};
+      call.q_total.assign(2, static_cast<double>(n));
+      paste(all, planned.run(inputs, call), done);
+      done += static_cast<int32_t>(piece);
+    }
+    return all;
+  };
+  const Arena one(first.info().state_bytes, 2), other(second.info().state_bytes, 2),
+      spoilt(second.info().state_bytes, 2);
+  const Array want = streamed(first, in, one), got = streamed(second, same, other);
+  EXPECT_LE(rms_ratio(got, want), kGate);
+  same["v"].at(0, 0, 1300, 3) = NAN;
+  const Array after = streamed(second, same, spoilt);
+  EXPECT_TRUE(same_bits(got, 0, 0, after, 0, 0, 1300));
+  EXPECT_TRUE(same_bits(got, 1, 0, after, 1, 0, n));
+  EXPECT_TRUE(std::isnan(after.at(0, 0, 1300, 3)) && std::isnan(after.at(0, 0, n - 1, 3)));
+}
+
+// Few queries of a long source, and many of a short one.
+TEST(LinearVariant, SplitsEitherSideOfCrossAttention) {
+  const attn_block block = make_block(ATTN_DECODER_CROSS, false, 2, 8, 8);
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/relu.so"), block), there(load(ATTNKIT_EMULATED_DIR "/relu.so"), block);
+  for (const auto& [queries, keys] : {std::pair(3, 2500), {2500, 3}, {1100, 0}}) {
+    Inputs in(here, 1, queries, keys, 1), same(there, 1, queries, keys, 1);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, {}), run_whole(in, 0, {})), kGate) << queries;
+  }
+}
+
+TEST(LinearVariant, SplitsLongRowsAmongBlocks) {
+  const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/relu.so"), make_block(ATTN_ENCODER_SELF, false, 2, 8, 8));
+  EXPECT_EQ(Planned(mech, make_request(3, 1024, 1024)).info().scratch_bytes, 0u);
+  // S and z of nothing, of 1024 keys, of 2048 and of all
+  EXPECT_EQ(Planned(mech, make_request(3, 2100, 2100)).info().scratch_bytes, 3u * 2 * 4 * (8 * 8 + 8) * sizeof(float));
 }
 
 TEST(LinearVariant, KeepsTheSumsOfWideHeadsInScratch) {
@@ -411,6 +516,79 @@ TEST(LinearVariant, AKeyChangesNothingOfThoseThatDoNotSeeIt) {
 }
 
 // Blocks of short runs take batch rows after each other, two of so many.
+// Rows that see more than the 1024 keys of a block beside rows that do not, some with few queries, in calls of one
+// kernel and of another: as the CPU has it, and each with the bits that it has alone.
+TEST(SoftmaxVariant, SplitsTheKeysOfFewQueries) {
+  attn_block block = make_block(ATTN_DECODER_SELF, true, 4, 8, 8);
+  block.kv_heads = 2;
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block),
+      there(load(ATTNKIT_EMULATED_DIR "/softmax.so"), block);
+  const std::vector<int32_t> lengths = {2600, 1022, 1024, 0};
+  const int64_t most = 2700;
+  Inputs in(here, 4, most, most, 1), same(there, 4, most, most, 1);
+  const auto plan = [&](const Mechanism& mech, int64_t batch, int64_t rows) {
+    return Planned(mech, make_request(batch, rows, rows, ATTN_STREAM, most));
+  };
+  const Planned first = plan(here, 4, most);
+  const Arena one(first.info().state_bytes, 4), other(first.info().state_bytes, 4);
+  Call prompt;
+  prompt.arena = &one;
+  prompt.keys = most;
+  prompt.k_len = lengths;
+  prompt.q_pos = prompt.k_pos = std::vector<int32_t>(4);
+  first.run(in, prompt);
+  std::memcpy(other.row(0), one.row(0), 4 * one.row_bytes);
+  const auto rows = [&](const Arena& arena, const std::vector<int32_t>& counts, std::vector<int32_t> from) {
+    Call call;
+    call.arena = &arena;
+    call.queries = call.keys = *std::max_element(counts.begin(), counts.end());
+    call.q_len = call.k_len = counts;
+    call.q_pos = call.k_pos = std::move(from);
+    return call;
+  };
+  for (const std::vector<int32_t>& counts : {std::vector<int32_t>{1, 1, 1, 1}, {4, 4, 3, 4}, {4, 20, 1, 2}}) {
+    const int64_t n = *std::max_element(counts.begin(), counts.end());
+    const Planned here_planned = plan(here, 4, n), planned = plan(there, 4, n);
+    EXPECT_GT(planned.info().scratch_bytes, 0u);
+    const Arena before(other.row_bytes, 4);
+    std::memcpy(before.row(0), other.row(0), 4 * other.row_bytes);
+    const Array got = planned.run(same, rows(other, counts, lengths));
+    EXPECT_LE(rms_ratio(got, here_planned.run(in, rows(one, counts, lengths))), kGate) << n;
+    for (int64_t b = 0; b < 4; ++b) {
+      const auto row = static_cast<size_t>(b);
+      const Arena own(other.row_bytes, 1);
+      std::memcpy(own.row(0), before.row(b), own.row_bytes);
+      Inputs alone_in = alone(same, b, most, most);
+      const Array want = plan(there, 1, counts[row]).run(alone_in, rows(own, {counts[row]}, {lengths[row]}));
+      for (int64_t h = 0; h < 4; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, b, h, counts[row])) << n << " " << b;
+    }
+  }
+}
+
+// Of a whole source, whose last key some do not see: a NaN there is theirs alone who do.
+TEST(SoftmaxVariant, SplitsTheKeysOfASource) {
+  const attn_block block = make_block(ATTN_DECODER_CROSS, false, 2, 8, 8);
+  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block),
+      there(load(ATTNKIT_EMULATED_DIR "/softmax.so"), block);
+  Inputs in(here, 1, 3, 2100, 1), same(there, 1, 3, 2100, 1);
+  Call call;
+  call.visible = {0, 1030, 2099};
+  const Array want = run_whole(in, ATTN_PREFIX, call), got = run_whole(same, ATTN_PREFIX, call);
+  EXPECT_LE(rms_ratio(got, want), kGate);
+  const Gradients<float> here_given = backward(in, ATTN_PREFIX, call), given = backward(same, ATTN_PREFIX, call);
+  for (const char* name : {"q", "k", "v"}) {
+    const auto p = static_cast<size_t>(here.find(name));
+    EXPECT_LE(rms_ratio(given[p], here_given[p]), 2 * kGate) << name;
+  }
+  same["k"].at(0, 1, 2099, 0) = same["v"].at(0, 1, 2099, 0) = NAN;
+  const Array after = run_whole(same, ATTN_PREFIX, call);
+  for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(got, 0, h, after, 0, h, 3));
+  same["k"].at(0, 1, 500, 0) = NAN;
+  const Array spoilt = run_whole(same, ATTN_PREFIX, call);
+  EXPECT_TRUE(same_bits(got, 0, 0, spoilt, 0, 0, 3) && same_bits(got, 0, 1, spoilt, 0, 1, 1));
+  EXPECT_TRUE(std::isnan(spoilt.at(0, 1, 1, 0)) && std::isnan(spoilt.at(0, 1, 2, 5)));
+}
+
 TEST(S4dVariant, ANanStaysInItsBatchRow) {
   const int64_t batch = 2112, order = 2;
   const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/s4d.so"), make_block(ATTN_DECODER_SELF, true, 1, 2, 2),
@@ -502,6 +680,69 @@ TEST(LinformerVariant, RefusesGradientsOfHeadsThatAreTooWide) {
                        make_block(ATTN_DECODER_CROSS, false, 1, 1300, 1300));
   EXPECT_NO_THROW(Planned(mech, make_request(1, 4, 4)));
   expect_refused(mech, make_request(1, 4, 4, ATTN_TRAIN), "gradients of heads of 1300 and 1300 numbers do not fit");
+}
+
+double rms(const Array& a) {
+  double squares = 0;
+  for (int64_t i = 0; i < a.rows; ++i)
+    for (int64_t c = 0; c < a.width; ++c) squares += std::pow(a.at(0, 0, i, c), 2);
+  return std::sqrt(squares / static_cast<double>(a.rows * a.width));
+}
+
+// Several tiles of queries, keys and rows of P, heads so wide that their tiles are small, heads of the pack attention
+// that are others; rows of P that a short context leaves out may hold anything.  Equal calls give equal bits.
+TEST(LunaVariant, GradientsAreTheCpus) {
+  struct Case {
+    bool causal;
+    int32_t width;
+    Settings settings;
+  };
+  const auto number = [](int64_t x) { return x; };
+  for (const Case& c :
+       {Case{false, 20, {{"projection", number(40)}}}, Case{false, 20, {{"tied", false}, {"pheads", number(5)}}},
+        Case{false, 20, {{"contextual", false}, {"pheads", number(8)}}},
+        Case{false, 300, {{"tied", false}, {"projection", number(19)}}}, Case{true, 20, {{"projection", number(40)}}},
+        Case{true, 20, {{"tied", false}, {"activation", "softplus"}}},
+        Case{true, 300, {{"contextual", false}, {"activation", "elu1"}}}}) {
+    SCOPED_TRACE(testing::Message() << c.causal << " " << c.width << " " << c.settings.size());
+    const attn_block block =
+        make_block(c.causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, c.causal, 2, c.width, c.width + 4);
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/luna.so"), block, c.settings),
+        there(load(ATTNKIT_EMULATED_DIR "/luna.so"), block, c.settings);
+    const int64_t keys = c.causal ? 70 : 90;
+    Inputs in(here, 3, 70, keys, 1), same(there, 3, 70, keys, 1);
+    for (Inputs* inputs : {&in, &same})
+      if (!c.causal && here.find("p") >= 0)
+        (*inputs)["p"].set([p = (*inputs)["p"]](int64_t b, int64_t h, int64_t i, int64_t x) {
+          return b == 1 && i >= 7 ? std::numeric_limits<float>::quiet_NaN() : p.at(b, h, i, x);
+        });
+    Call call;
+    call.q_len = {70, 33, 70};
+    call.k_len = {static_cast<int32_t>(keys), 7, 0};
+    if (c.causal) call.q_pos = {0, 3, 0};
+    EXPECT_LE(rms_ratio(run_whole(same, 0, call), run_whole(in, 0, call)), kGate);
+    const Gradients<float> want = backward(in, 0, call), got = backward(same, 0, call), again = backward(same, 0, call);
+    for (size_t p = 0; p < want.size(); ++p) {
+      const std::string name = here.ports()[p]->name;
+      if (is_given(*here.ports()[p])) continue;
+      EXPECT_TRUE(same_bits(got[p], again[p])) << name;
+      // A bias of keys that are no values gives all logits of a query the same.  Its gradient is zero but for rounding
+      // errors of what cancels, which is of the size of k_weight's.
+      const bool cancels = name == "k_bias" && here.find("v_bias") >= 0;
+      const double size = cancels ? rms(want[static_cast<size_t>(here.find("k_weight"))]) / rms(want[p]) : 1;
+      EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate * size) << name;
+    }
+  }
+}
+
+TEST(LunaVariant, RefusesGradientsOfAPThatIsTooLong) {
+  for (const bool causal : {false, true}) {
+    const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/luna.so"),
+                         make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 1, 64, 64),
+                         {{"projection", int64_t{300}}});
+    EXPECT_NO_THROW(Planned(mech, make_request(1, 4, 4)));
+    expect_refused(mech, make_request(1, 4, 4, ATTN_TRAIN), "the rows of 8 tokens and of P take in a gradient");
+  }
 }
 
 // Encoders alone.

@@ -9,32 +9,39 @@ using attnkit::cuda::kAll;
 using attnkit::cuda::lane;
 using attnkit::cuda::warp;
 
-// kWidth numbers side by side, 1 or 4; 4 are aligned to 16 bytes.
+// kWidth numbers side by side, 1 or 4, computed in f32; in memory f32, f16 or bf16, and 4 of them aligned as one.
 template <int kWidth>
 struct Floats {
   float at[kWidth];
 };
-template <int kWidth>
-__device__ Floats<kWidth> load(const float* from) {
+template <class T>
+struct alignas(4 * sizeof(T)) Packed {
+  T at[4];
+};
+template <int kWidth, class T>
+__device__ Floats<kWidth> load(const T* from) {
+  using attnkit::cuda::widened;
   if constexpr (kWidth == 4) {
-    const float4 v = *attnkit::cuda::as<const float4>(from);
-    return {{v.x, v.y, v.z, v.w}};
+    const auto v = *attnkit::cuda::as<const Packed<T>>(from);
+    return {{widened(v.at[0]), widened(v.at[1]), widened(v.at[2]), widened(v.at[3])}};
   } else {
-    return {{*from}};
+    return {{widened(*from)}};
   }
 }
-template <int kWidth>
-__device__ void store(const Floats<kWidth>& v, float* to) {
+template <int kWidth, class T>
+__device__ void store(const Floats<kWidth>& v, T* to) {
+  using attnkit::cuda::narrowed;
   if constexpr (kWidth == 4)
-    *attnkit::cuda::as<float4>(to) = make_float4(v.at[0], v.at[1], v.at[2], v.at[3]);
+    *attnkit::cuda::as<Packed<T>>(to) = {
+        {narrowed<T>(v.at[0]), narrowed<T>(v.at[1]), narrowed<T>(v.at[2]), narrowed<T>(v.at[3])}};
   else
-    *to = v.at[0];
+    *to = narrowed<T>(v.at[0]);
 }
 
 // Whether rows of `width` numbers may be taken four at a time.
 template <class... T>
 bool are_by_four(int64_t width, const T*... rows) {
-  return width % 4 == 0 && ((reinterpret_cast<uintptr_t>(rows) % 16 == 0) && ...);
+  return width % 4 == 0 && ((reinterpret_cast<uintptr_t>(rows) % (4 * sizeof(T)) == 0) && ...);
 }
 
 struct Sum {

@@ -75,31 +75,33 @@ void end_capture(DeviceHandle& device, uintptr_t stream, DeviceGraph** graph);
 void launch(DeviceHandle& device, uintptr_t stream, const DeviceGraph* graph);
 
 void pack(DeviceHandle& device, uintptr_t stream, DeviceType type, const float* from, int64_t count, void* to);
-void dense(DeviceHandle& device, uintptr_t stream, const DeviceDense* layer, const float* x, float* y, int64_t rows,
-           DeviceActivation f, bool add, void* scratch);
-void norm(DeviceHandle& device, uintptr_t stream, const DeviceNorm* layer, const float* x, float* y, int64_t rows);
+void dense(DeviceHandle& device, uintptr_t stream, const DeviceDense* layer, const void* x, DeviceType of_x, void* y,
+           DeviceType of_y, int64_t rows, DeviceActivation f, bool add, void* scratch);
+void round_to_16_bits(DeviceHandle& device, uintptr_t stream, DeviceType type, const float* from, int64_t count,
+                      void* to);
+void norm(DeviceHandle& device, uintptr_t stream, const DeviceNorm* layer, const float* x, void* y, DeviceType of_y,
+          int64_t rows);
 void embed(DeviceHandle& device, uintptr_t stream, const DeviceEmbedding* layer, const int32_t* ids,
            const int32_t* lengths, const int32_t* first, int64_t batch, int64_t length, float* x);
 void clear_padding(DeviceHandle& device, uintptr_t stream, float* x, const int32_t* lengths, int64_t batch,
                    int64_t length, int64_t width);
-void add(DeviceHandle& device, uintptr_t stream, float* x, const float* y, int64_t n);
+void add(DeviceHandle& device, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n);
 void multiply(DeviceHandle& device, uintptr_t stream, float* x, const float* y, int64_t n);
 void scale(DeviceHandle& device, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows,
            int64_t width);
-void normalise_heads(DeviceHandle& device, uintptr_t stream, float* o, int64_t rows, int64_t heads, int64_t width);
-void turn(DeviceHandle& device, uintptr_t stream, const DeviceRotary* layer, float* x, const int32_t* first,
-          int64_t batch, int64_t length, int64_t heads, int64_t width);
-void repeat_heads(DeviceHandle& device, uintptr_t stream, const float* from, float* to, int64_t rows, int64_t kv_heads,
-                  int64_t heads, int64_t width);
+void normalise_heads(DeviceHandle& device, uintptr_t stream, void* o, DeviceType of_o, int64_t rows, int64_t heads,
+                     int64_t width);
+void turn(DeviceHandle& device, uintptr_t stream, const DeviceRotary* layer, const float* x, void* y, DeviceType of_y,
+          const int32_t* first, int64_t batch, int64_t length, int64_t heads, int64_t width);
+void repeat_heads(DeviceHandle& device, uintptr_t stream, const float* from, void* to, DeviceType of_to, int64_t rows,
+                  int64_t kv_heads, int64_t heads, int64_t width);
 void best(DeviceHandle& device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs, int32_t* best);
 void top(DeviceHandle& device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs, int64_t count,
          int32_t* ids, float* top, float* norms);
 
-// Parts of dense layers.
-bool has_16_bits(DeviceType type);
-void round_to_16_bits(uintptr_t stream, DeviceType type, const float* from, int64_t count, void* to);
-// y (rows, outputs) = f(y + bias), bias NULL: none.
-void activate(uintptr_t stream, float* y, const float* bias, DeviceActivation f, int64_t rows, int64_t outputs);
+// Part of dense layers: y (rows, outputs) = f(y + bias), bias NULL: none.
+void activate(uintptr_t stream, void* y, DeviceType of_y, const float* bias, DeviceActivation f, int64_t rows,
+              int64_t outputs);
 
 }  // namespace device
 }  // namespace attnkit::core

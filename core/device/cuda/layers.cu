@@ -25,23 +25,24 @@ void for_each(uintptr_t stream, const char* name, const F& f, int64_t rows, int6
         static_cast<unsigned>(chunks), width);
 }
 
+// f(number of the type)
+template <class F>
+void with_type(DeviceType type, const F& f) {
+  if (type == DeviceType::bf16)
+    f(__nv_bfloat16{});
+  else if (type == DeviceType::f16)
+    f(__half{});
+  else
+    f(float{});
+}
+
 template <class T>
 struct Round {
   const float* from;
   T* to;
   template <int kWidth>
   __device__ void at(int64_t, int64_t i) const {
-    const auto v = load<kWidth>(from + i);
-    if constexpr (kWidth == 4) {
-      struct alignas(8) Four {
-        T at[4];
-      } four;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) four.at[k] = attnkit::cuda::narrowed<T>(v.at[k]);
-      *attnkit::cuda::as<Four>(to + i) = four;
-    } else {
-      to[i] = attnkit::cuda::narrowed<T>(v.at[0]);
-    }
+    store(load<kWidth>(from + i), to + i);
   }
 };
 
@@ -50,10 +51,10 @@ struct Times {
 };
 
 // x = f(x, y)
-template <class F>
+template <class F, class T>
 struct Combine {
   float* x;
-  const float* y;
+  const T* y;
   template <int kWidth>
   __device__ void at(int64_t, int64_t i) const {
     auto v = load<kWidth>(x + i);
@@ -104,8 +105,9 @@ __device__ float activated(DeviceActivation f, float x) {
   return x;
 }
 
+template <class T>
 struct Activate {
-  float* y;
+  T* y;
   const float* bias;
   DeviceActivation f;
   int64_t width;
@@ -158,30 +160,39 @@ struct ClearPadding {
   }
 };
 
-// A row's columns are the pairs of all its heads.
+// A row's columns are the units of all its heads: the pairs and, where y is not x, the channels that do not turn.
+template <class T>
 struct Turn {
   DeviceRotary layer;
-  float* x;
+  const float* x;
+  T* y;
   const int32_t* first;
-  unsigned length, pairs;
+  unsigned length, units;
   int64_t heads, width;
   template <int kWidth>
   __device__ void at(int64_t row, int64_t column) const {
-    const unsigned b = static_cast<unsigned>(row) / length, head = static_cast<unsigned>(column) / pairs;
-    const int64_t i = row - int64_t{b} * length, pair = column - int64_t{head} * pairs;
+    const unsigned b = static_cast<unsigned>(row) / length, head = static_cast<unsigned>(column) / units;
+    const int64_t i = row - int64_t{b} * length, unit = column - int64_t{head} * units;
+    const int64_t of_head = (row * heads + head) * width;
+    if (unit >= layer.pairs) {
+      const int64_t channel = of_head + layer.pairs + unit;
+      y[channel] = attnkit::cuda::narrowed<T>(x[channel]);
+      return;
+    }
     const int64_t position = min((first ? first[b] : 0) + i, layer.max_length - 1);
-    const float* by = layer.turns + (position * layer.pairs + pair) * 2;
+    const float* by = layer.turns + (position * layer.pairs + unit) * 2;
     const float cosine = by[0], sine = by[1];
-    float* at = x + (row * heads + head) * width + pair * layer.first;
-    const float one = at[0], other = at[layer.second];
-    at[0] = one * cosine - other * sine;
-    at[layer.second] = other * cosine + one * sine;
+    const int64_t at = of_head + unit * layer.first;
+    const float one = x[at], other = x[at + layer.second];
+    y[at] = attnkit::cuda::narrowed<T>(one * cosine - other * sine);
+    y[at + layer.second] = attnkit::cuda::narrowed<T>(other * cosine + one * sine);
   }
 };
 
+template <class T>
 struct RepeatHeads {
   const float* from;
-  float* to;
+  T* to;
   unsigned heads, times;
   int64_t kv_heads, width;
   template <int kWidth>
@@ -208,8 +219,8 @@ __device__ float total(float x) {
 
 // kWarps warps walk a row.  Its mean is rounded, so the second walk sums what it is off by too: rows of large numbers
 // that differ little keep their digits.
-template <int kWarps, int kWidth>
-__global__ void norm_kernel(Norm norm, const float* x, float* y, int64_t rows) {
+template <int kWarps, int kWidth, class X, class Y>
+__global__ void norm_kernel(Norm norm, const X* x, Y* y, int64_t rows) {
   constexpr int kThreads = 32 * kWarps;
   const int64_t row = int64_t{blockIdx.x} * (blockDim.x / kThreads) + threadIdx.x / kThreads;
   if (row >= rows) return;
@@ -258,15 +269,17 @@ __global__ void norm_kernel(Norm norm, const float* x, float* y, int64_t rows) {
   }
 }
 
-void run_norm(uintptr_t stream, const char* name, const Norm& norm, const float* x, float* y, int64_t rows) {
+template <class X, class Y>
+void run_norm(uintptr_t stream, const char* name, const Norm& norm, const X* x, Y* y, int64_t rows) {
   if (rows == 0 || norm.width == 0) return;
   constexpr int kWarps = 8;
   const bool by_four = are_by_four(norm.width, x, y, norm.weight, norm.bias);
   if (norm.width <= 1024)
-    start(stream, name, by_four ? norm_kernel<1, 4> : norm_kernel<1, 1>, (rows + 3) / 4, 128u, norm, x, y, rows);
-  else
-    start(stream, name, by_four ? norm_kernel<kWarps, 4> : norm_kernel<kWarps, 1>, rows, 32u * kWarps, norm, x, y,
+    start(stream, name, by_four ? norm_kernel<1, 4, X, Y> : norm_kernel<1, 1, X, Y>, (rows + 3) / 4, 128u, norm, x, y,
           rows);
+  else
+    start(stream, name, by_four ? norm_kernel<kWarps, 4, X, Y> : norm_kernel<kWarps, 1, X, Y>, rows, 32u * kWarps, norm,
+          x, y, rows);
 }
 
 // Kernels count rows in 32 bits.
@@ -280,31 +293,43 @@ void expect_rows(const char* name, int64_t batch, int64_t length) {
 
 cudaError_t has_kernels() {
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, norm_kernel<1, 4>);
+  return cudaFuncGetAttributes(&attributes, norm_kernel<1, 4, float, float>);
 }
 
-void round_to_16_bits(uintptr_t stream, DeviceType type, const float* from, int64_t count, void* to) {
-  const bool by_four = are_by_four(count, from) && reinterpret_cast<uintptr_t>(to) % 8 == 0;
-  if (type == DeviceType::bf16)
-    for_each(stream, "roundings", Round<__nv_bfloat16>{from, static_cast<__nv_bfloat16*>(to)}, 1, count, by_four);
-  else
-    for_each(stream, "roundings", Round<__half>{from, static_cast<__half*>(to)}, 1, count, by_four);
+void round_to_16_bits(DeviceHandle&, uintptr_t stream, DeviceType type, const float* from, int64_t count, void* to) {
+  with_type(type, [&](auto number) {
+    auto* const at = static_cast<decltype(number)*>(to);
+    for_each(stream, "roundings", Round<decltype(number)>{from, at}, 1, count, are_by_four(count, from, at));
+  });
 }
 
-void activate(uintptr_t stream, float* y, const float* bias, DeviceActivation f, int64_t rows, int64_t outputs) {
-  for_each(stream, "activations", Activate{y, bias, f, outputs}, rows, outputs, are_by_four(outputs, y, bias));
+void activate(uintptr_t stream, void* y, DeviceType of_y, const float* bias, DeviceActivation f, int64_t rows,
+              int64_t outputs) {
+  with_type(of_y, [&](auto number) {
+    auto* const at = static_cast<decltype(number)*>(y);
+    for_each(stream, "activations", Activate<decltype(number)>{at, bias, f, outputs}, rows, outputs,
+             are_by_four(outputs, at, bias));
+  });
 }
 
-void norm(DeviceHandle&, uintptr_t stream, const DeviceNorm* layer, const float* x, float* y, int64_t rows) {
-  run_norm(stream, "norms",
-           {layer->weight, layer->bias, layer->width, 1.0f / static_cast<float>(layer->width),
-            static_cast<float>(layer->epsilon), layer->rms},
-           x, y, rows);
+void norm(DeviceHandle&, uintptr_t stream, const DeviceNorm* layer, const float* x, void* y, DeviceType of_y,
+          int64_t rows) {
+  const Norm norm{layer->weight,
+                  layer->bias,
+                  layer->width,
+                  1.0f / static_cast<float>(layer->width),
+                  static_cast<float>(layer->epsilon),
+                  layer->rms};
+  with_type(of_y, [&](auto number) { run_norm(stream, "norms", norm, x, static_cast<decltype(number)*>(y), rows); });
 }
 
-void normalise_heads(DeviceHandle&, uintptr_t stream, float* o, int64_t rows, int64_t heads, int64_t width) {
-  run_norm(stream, "norms of heads", {nullptr, nullptr, width, 1.0f / static_cast<float>(width), 1e-5f, true}, o, o,
-           rows * heads);
+void normalise_heads(DeviceHandle&, uintptr_t stream, void* o, DeviceType of_o, int64_t rows, int64_t heads,
+                     int64_t width) {
+  const Norm norm{nullptr, nullptr, width, 1.0f / static_cast<float>(width), 1e-5f, true};
+  with_type(of_o, [&](auto number) {
+    auto* const at = static_cast<decltype(number)*>(o);
+    run_norm(stream, "norms of heads", norm, at, at, rows * heads);
+  });
 }
 
 void embed(DeviceHandle&, uintptr_t stream, const DeviceEmbedding* layer, const int32_t* ids, const int32_t* lengths,
@@ -321,35 +346,47 @@ void clear_padding(DeviceHandle&, uintptr_t stream, float* x, const int32_t* len
            are_by_four(width, x));
 }
 
-void add(DeviceHandle&, uintptr_t stream, float* x, const float* y, int64_t n) {
-  for_each(stream, "sums", Combine<Sum>{x, y}, 1, n, are_by_four(n, x, y));
+void add(DeviceHandle&, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n) {
+  with_type(of_y, [&](auto number) {
+    const auto* const from = static_cast<const decltype(number)*>(y);
+    for_each(stream, "sums", Combine<Sum, decltype(number)>{x, from}, 1, n, are_by_four(n, x, from));
+  });
 }
 
 void multiply(DeviceHandle&, uintptr_t stream, float* x, const float* y, int64_t n) {
-  for_each(stream, "products", Combine<Times>{x, y}, 1, n, are_by_four(n, x, y));
+  for_each(stream, "products", Combine<Times, float>{x, y}, 1, n, are_by_four(n, x, y));
 }
 
 void scale(DeviceHandle&, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows, int64_t width) {
   for_each(stream, "scales", Scale{x, scale, bias, width}, rows, width, are_by_four(width, x, bias));
 }
 
-void turn(DeviceHandle&, uintptr_t stream, const DeviceRotary* layer, float* x, const int32_t* first, int64_t batch,
-          int64_t length, int64_t heads, int64_t width) {
+void turn(DeviceHandle&, uintptr_t stream, const DeviceRotary* layer, const float* x, void* y, DeviceType of_y,
+          const int32_t* first, int64_t batch, int64_t length, int64_t heads, int64_t width) {
   expect_rows("rotary positions", batch, length);
-  for_each(stream, "rotary positions",
-           Turn{*layer, x, first, static_cast<unsigned>(length), static_cast<unsigned>(layer->pairs), heads, width},
-           batch * length, heads * layer->pairs, false);
+  const int64_t units = y == x ? layer->pairs : width - layer->pairs;
+  with_type(of_y, [&](auto number) {
+    using T = decltype(number);
+    for_each(stream, "rotary positions",
+             Turn<T>{*layer, x, static_cast<T*>(y), first, static_cast<unsigned>(length), static_cast<unsigned>(units),
+                     heads, width},
+             batch * length, heads * units, false);
+  });
 }
 
-void repeat_heads(DeviceHandle&, uintptr_t stream, const float* from, float* to, int64_t rows, int64_t kv_heads,
-                  int64_t heads, int64_t width) {
+void repeat_heads(DeviceHandle&, uintptr_t stream, const float* from, void* to, DeviceType of_to, int64_t rows,
+                  int64_t kv_heads, int64_t heads, int64_t width) {
   if (kv_heads < 1 || heads % kv_heads != 0)
     throw invalid(heads, " heads cannot share ", kv_heads, " heads of keys: they must be a multiple");
   expect_rows("heads", rows, heads);
-  for_each(
-      stream, "heads",
-      RepeatHeads{from, to, static_cast<unsigned>(heads), static_cast<unsigned>(heads / kv_heads), kv_heads, width},
-      rows * heads, width, are_by_four(width, from, to));
+  with_type(of_to, [&](auto number) {
+    using T = decltype(number);
+    auto* const at = static_cast<T*>(to);
+    for_each(stream, "heads",
+             RepeatHeads<T>{from, at, static_cast<unsigned>(heads), static_cast<unsigned>(heads / kv_heads), kv_heads,
+                            width},
+             rows * heads, width, are_by_four(width, from, at));
+  });
 }
 
 }  // namespace attnkit::core::device

@@ -39,7 +39,7 @@ Product::Product(const cublaslt::Library& library, const ProductKey& key)
   }
   library.expect(library.create_layout(&weight, number, n(key.inputs), n(key.outputs), key.inputs), why);
   library.expect(library.create_layout(&x, number, n(key.inputs), n(key.rows), key.inputs), why);
-  library.expect(library.create_layout(&y, cublaslt::kFloat, n(key.outputs), n(key.rows), key.outputs), why);
+  library.expect(library.create_layout(&y, number_of(key.result), n(key.outputs), n(key.rows), key.outputs), why);
 }
 
 Product::~Product() {
@@ -132,7 +132,7 @@ bool Products::choose(Product& product, const ProductKey& key) {
   return true;
 }
 
-void Products::run(const Product& product, const void* weight, const void* x, float beta, float* y, void* workspace,
+void Products::run(const Product& product, const void* weight, const void* x, float beta, void* y, void* workspace,
                    uintptr_t stream) const {
   const float one = 1;
   library_->expect(

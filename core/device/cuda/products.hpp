@@ -21,10 +21,10 @@ inline uint32_t alignment(const void* p) {
 
 // D = W x + beta D + bias: a product of shapes and types, and of the addresses' alignment.
 struct ProductKey {
-  DeviceType type;
+  DeviceType type, result;  // of W and x, of D and the bias
   int64_t inputs, outputs, rows;
   uint32_t aligned_weight, aligned_x, aligned_y;  // bytes
-  const float* bias;                              // NULL: none, or added by the caller
+  const void* bias;                               // NULL: none, or added by the caller
   auto operator<=>(const ProductKey&) const = default;
 };
 
@@ -58,7 +58,7 @@ class Products {
   // Errors    Refusal ATTN_DEVICE where cuBLASLt has no algorithm.
   std::shared_ptr<const Product> get(const ProductKey& key);
   // y = W x + beta y, enqueued.
-  void run(const Product& product, const void* weight, const void* x, float beta, float* y, void* workspace,
+  void run(const Product& product, const void* weight, const void* x, float beta, void* y, void* workspace,
            uintptr_t stream) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace attnkit::core::device {
 namespace {
 
-constexpr int kMostCount = 256, kMostThreads = 1024;
+constexpr int kMostCount = kMostOfTop, kMostThreads = 1024;
 
 // Threads of a block, the more the longer its row.
 unsigned threads_for(int64_t outputs) { return outputs >= 8192 ? kMostThreads : kMostCount; }

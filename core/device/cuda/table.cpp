@@ -126,7 +126,7 @@ void free_graph(DeviceGraph* graph) {
 }
 
 uint64_t dense_scratch(const DeviceDense* layer, int64_t rows) {
-  return device::has_16_bits(layer->type) ? static_cast<uint64_t>(rows * layer->inputs) * 2 : 0;
+  return has_16_bits(layer->type) ? static_cast<uint64_t>(rows * layer->inputs) * 2 : 0;
 }
 
 constexpr DeviceTable kTable = {
@@ -155,6 +155,7 @@ constexpr DeviceTable kTable = {
     OnStream<device::pack>::call,
     dense_scratch,
     OnStream<device::dense>::call,
+    OnStream<device::round_to_16_bits>::call,
     OnStream<device::norm>::call,
     OnStream<device::embed>::call,
     OnStream<device::clear_padding>::call,

@@ -18,7 +18,7 @@ std::shared_ptr<const DenseWeights> packed(const DenseSource& from, WeightType t
       return int4_weights(from);
     case WeightType::stored:
       fail(ATTN_INTERNAL, "a layer of a type that the reader of weights did not choose");
-    default:
+    default:  // f16 is the device's; what computes here is f32
       return f32_weights(from);
   }
 }

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "core/base/error.hpp"
 
@@ -49,6 +51,38 @@ TEST(Sampler, DrawsByTheSoftmaxOfTheScores) {
   for (int32_t i = 0; i < 5; ++i) one[i] = std::exp(scores[i]), hot[i] = std::exp(scores[i] / 2.5);
   expect_frequencies(counts(at(1), scores), one);
   expect_frequencies(counts(at(2.5), scores), hot);
+}
+
+// As of all scores, of which some are equal, or suppressed, or so low that their weight is 0.
+TEST(Sampler, DrawsTheSameFromTheBestAlone) {
+  const float none = -std::numeric_limits<float>::infinity();
+  std::vector<float> all;
+  for (int i = 0; i < 300; ++i) all.push_back(i % 7 == 0 ? none : static_cast<float>(i * 37 % 50) / 8);
+  all[100] = all[200] = 9;
+  std::vector<int32_t> ids(all.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return all[a] > all[b]; });
+  for (const int64_t k : {1, 2, 40, 290})
+    for (const double p : {1.0, 0.6})
+      for (const double temperature : {0.0, 0.01, 0.8, 5.0}) {
+        Sampling s = at(temperature);
+        s.top_k = k;
+        s.top_p = p;
+        Sampler of_all(s), of_best(s);
+        const int64_t n = of_best.draws_from();
+        EXPECT_EQ(n, temperature == 0 ? 1 : k);
+        const std::vector<int32_t> best(ids.begin(), ids.begin() + n);
+        std::vector<float> theirs;
+        for (const int32_t id : best) theirs.push_back(all[static_cast<size_t>(id)]);
+        for (int i = 0; i < 200; ++i) ASSERT_EQ(of_best.draw(best, theirs), of_all.draw(all));
+      }
+  Sampling s = at(1);
+  s.top_k = 2;
+  EXPECT_EQ(Sampler(s).draw(std::vector<int32_t>{-1, -1}, std::vector<float>{NAN, NAN}), std::nullopt);
+  EXPECT_EQ(Sampler(s).draw(std::vector<int32_t>{3, 4}, std::vector<float>{none, none}), 3);
+  s.repetition_penalty = 2;
+  EXPECT_EQ(Sampler(s).draws_from(), 0);
+  EXPECT_EQ(Sampler(at(1)).draws_from(), 0);
 }
 
 TEST(Sampler, KeepsTheBest) {

@@ -1,6 +1,6 @@
 // Stands in for libcublasLt.so: the functions that core/device/cuda/cublaslt.hpp looks up.  Products are sums in f32 of
-// operands rounded as their type is, bit for bit the same for a row whatever stands beside it, which the library does
-// not promise.
+// operands rounded as their type is, rounded once more where the result's is of 16 bits, bit for bit the same for a row
+// whatever stands beside it, which the library does not promise.
 //
 // It refuses what the library refuses of attnkit's use: addresses that are less aligned than was said when the
 // algorithm was chosen, a bias that was not aligned as its then, or not to 16 bytes, too little workspace.
@@ -26,7 +26,7 @@ struct Product {
   int compute = 0;
   int32_t transposed = 0;
   uint32_t epilogue = 1;
-  const float* bias = nullptr;
+  const void* bias = nullptr;  // in the result's type
 };
 struct Layout {
   int type;
@@ -38,20 +38,27 @@ struct Wishes {
   uint32_t aligned[4] = {256, 256, 256, 256};  // a, b, c, d
 };
 
+float number_at(const void* data, int type, uint64_t i) {
+  if (type == kHalf) return __half2float(static_cast<const __half*>(data)[i]);
+  if (type == kBfloat16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
+  return static_cast<const float*>(data)[i];
+}
+void put_number(float x, void* data, int type, uint64_t i) {
+  if (type == kHalf)
+    static_cast<__half*>(data)[i] = __float2half_rn(x);
+  else if (type == kBfloat16)
+    static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(x);
+  else
+    static_cast<float*>(data)[i] = x;
+}
+
 // The numbers of a matrix, its columns one after another.
 std::vector<float> numbers_of(const void* data, const Layout& layout, bool as_tf32) {
   std::vector<float> all;
   all.reserve(layout.rows * layout.columns);
   for (uint64_t c = 0; c < layout.columns; ++c)
     for (uint64_t r = 0; r < layout.rows; ++r) {
-      const uint64_t i = c * static_cast<uint64_t>(layout.between) + r;
-      float x;
-      if (layout.type == kHalf)
-        x = __half2float(static_cast<const __half*>(data)[i]);
-      else if (layout.type == kBfloat16)
-        x = __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
-      else
-        x = static_cast<const float*>(data)[i];
+      const float x = number_at(data, layout.type, c * static_cast<uint64_t>(layout.between) + r);
       all.push_back(as_tf32 ? attnkit::cuda::as_tf32(x) : x);
     }
   return all;
@@ -86,8 +93,8 @@ int destroy(void* object) {
 
 // Of a product that attnkit asks for.
 bool is_known(const Product& p, const Layout& a, const Layout& b, const Layout& d) {
-  return p.transposed == kTransposed && a.type == b.type && d.type == kFloat && a.rows == b.rows &&
-         a.columns == d.rows && b.columns == d.columns &&
+  return p.transposed == kTransposed && a.type == b.type && (d.type == kFloat || d.type == a.type) &&
+         a.rows == b.rows && a.columns == d.rows && b.columns == d.columns &&
          (p.compute == kF32 || (p.compute == kTf32 && a.type == kFloat)) && a.between == static_cast<int64_t>(a.rows) &&
          d.between == static_cast<int64_t>(d.rows);
 }
@@ -198,12 +205,13 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
   const cudaError_t error = emulator::run_on_stream(static_cast<cudaStream_t>(stream), [=] {
     const bool as_tf32 = p.compute == kTf32;
     const auto weight = numbers_of(a, of_a, as_tf32), x = numbers_of(b, of_b, as_tf32);
-    auto* y = static_cast<float*>(d);
     for (uint64_t r = 0; r < of_d.columns; ++r)
       for (uint64_t o = 0; o < of_d.rows; ++o) {
-        float& to = y[r * of_d.rows + o];
+        const uint64_t at = r * of_d.rows + o;
         const float sum = product_of(weight.data() + o * of_a.rows, x.data() + r * of_b.rows, of_a.rows);
-        to = sum + (times == 0 ? 0 : times * to) + (p.bias ? p.bias[o] : 0);
+        put_number(sum + (times == 0 ? 0 : times * number_at(d, of_d.type, at)) +
+                       (p.bias ? number_at(p.bias, of_d.type, o) : 0),
+                   d, of_d.type, at);
       }
     std::memset(workspace, 0xA5, kWorkspace);
   });

@@ -8,6 +8,9 @@
 // query does not see.  Keys before this run are read from the state, [position][head of keys][D + E] floats, those of
 // this run from the tensors: other blocks are still appending them.
 //
+// A row of a few queries that sees more than kSpan keys has a block for each kSpan of them, so that a few sessions fill
+// a device; the blocks leave their max, sum and mix in scratch, which one more kernel adds up.
+//
 // Which keys a query may see by their distance is a type, Everywhere or Window.  Tiles that no row's window touches are
 // not walked, so that cost is linear in the length.  Under a window the state is a ring: to append overwrites keys that
 // the run's first queries see, so it comes after all of them, in a kernel of its own unless a block has the whole row.
@@ -34,7 +37,9 @@ namespace attnkit::cuda::attend {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kFew = 4;                  // queries of a row up to which its keys are shared among slices
+constexpr int kSpan = 1024;              // keys of such a row for a block
 constexpr int kNarrow = 64, kWide = 16;  // keys of a tile, by the width of heads
+constexpr int kAllKeys = std::numeric_limits<int>::max();
 template <class Real>
 constexpr Real kUnknown = std::numeric_limits<Real>::quiet_NaN();
 
@@ -96,11 +101,13 @@ struct Work {
   Rows<T> o;
   Lengths lengths;
   States states;
-  RealOf<T>* lse;  // log sum_j exp(s_ij), [B][H][N], if it is kept
+  RealOf<T>* lse;    // log sum_j exp(s_ij), [B][H][N], if it is kept
+  RealOf<T>* parts;  // of rows of a few queries, [pair][span][kFew][group][max, sum, E]; NULL: they are not split
   RealOf<T> scale;
-  int pairs, tiles;  // of batch row and head of keys; blocks for each
-  bool by_four, state_by_four;
+  int pairs, spans;  // of batch row and head of keys; of keys of a row, at most
   Reach reach;
+  int tiles = 1;  // blocks of a pair
+  bool by_four = false, state_by_four = false;
 };
 
 // Four numbers of a row, of which n exist.
@@ -164,9 +171,19 @@ class Attention {
     if constexpr (kNear) begin_ = parts.take<int>(kRows);
   }
 
-  // The rows from `first` to `last`, as many as fit.
-  __device__ void operator()(int64_t first, int64_t last) {
+  // The rows from `first` to `last`, as many as fit; part: of the keys of one span alone, which are left there.
+  __device__ void operator()(int64_t first, int64_t last, int span = 0, Real* part = nullptr) {
     const int rows = static_cast<int>(last - first < kRows ? last - first : kRows);
+    attend(first, rows, span * kSpan, part ? (span + 1) * kSpan : kAllKeys);
+    if (part)
+      leave(part + first * (size().e + 2), rows);
+    else
+      write(first, rows);
+    __syncthreads();  // the next rows write over these
+  }
+
+ private:
+  __device__ void attend(int64_t first, int rows, int from_key, int to_key) {
     groups_ = (rows + 3) / 4;
     begin(first, rows);
     __syncthreads();
@@ -186,14 +203,12 @@ class Attention {
     if constexpr (Reach::kListed) {
       w_.reach.for_keys(sight_, kv_, first, walk);
     } else {
-      const auto least = static_cast<int>(w_.reach.begin(sight_, first / size().group()));
-      walk(least / kKeys * kKeys, static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / size().group())));
+      const auto least = static_cast<int>(w_.reach.begin(sight_, first / size().group())) / kKeys * kKeys;
+      const auto last = static_cast<int>(w_.reach.end(sight_, (first + rows - 1) / size().group()));
+      walk(least > from_key ? least : from_key, last < to_key ? last : to_key);
     }
-    write(first, rows);
-    __syncthreads();  // the next rows write over these
   }
 
- private:
   __device__ const Sizes& size() const { return w_.sizes; }
   __device__ int head(int64_t row) const { return kv_ * size().group() + static_cast<int>(row % size().group()); }
   // Of the keys from `from` on, those in the tile that row r sees: up to live, from the number before.
@@ -365,6 +380,22 @@ class Attention {
       if (j >= before(i + r, from) && j < live(i + r, from)) add<Real>(acc[r], p_[(i + r) * kScores + j], v);
   }
 
+  // Of row r, the sum of its slices' mixes.
+  __device__ Real mixed(int r, int e) const {
+    Real sum = 0;
+    for (int slice = 0; slice < kSlices; ++slice) sum += o_[(slice * groups_ * 4 + r) * size().e4() + e];
+    return sum;
+  }
+  __device__ void leave(Real* part, int rows) {
+    for (int r = warp(); r < rows; r += kWarps) {
+      Real* to = part + static_cast<int64_t>(r) * (size().e + 2);
+      if (lane() == 0) {
+        to[0] = max_[r];
+        to[1] = sum_[r];
+      }
+      for (int e = lane(); e < size().e; e += 32) to[2 + e] = mixed(r, e);
+    }
+  }
   __device__ void write(int64_t first, int rows) {
     for (int r = warp(); r < rows; r += kWarps) {
       const int64_t i = (first + r) / size().group();
@@ -372,11 +403,7 @@ class Attention {
       const bool sees = sees_any(r);
       const Real total = sum_[r], by = reciprocal(total);
       T* to = w_.o.at(b_, h, i);
-      for (int e = lane(); e < size().e; e += 32) {
-        Real mixed = 0;
-        for (int slice = 0; slice < kSlices; ++slice) mixed += o_[(slice * groups_ * 4 + r) * size().e4() + e];
-        to[e] = narrowed<T>(sees ? mixed * by : 0);
-      }
+      for (int e = lane(); e < size().e; e += 32) to[e] = narrowed<T>(sees ? mixed(r, e) * by : 0);
       if (w_.lse && lane() == 0) w_.lse[(b_ * size().heads + h) * w_.lengths.queries + i] = max_[r] + logarithm(total);
     }
   }
@@ -425,11 +452,60 @@ __device__ void append_and_clear(const Work<T, Reach>& w, int64_t b, int kv, con
     for (int c = lane(); c < s.e; c += 32) w.o.at(b, kv * group + r % group, r / group)[c] = narrowed<T>(0);
 }
 
+// The spans of keys that a row of a few queries is split into; 1: it is not.
+template <class T, class Reach>
+__device__ int spans_of(const Work<T, Reach>& w, const Sight& sight) {
+  if (!w.parts || sight.queries == 0) return 1;
+  const auto seen = static_cast<int>(w.reach.end(sight, sight.queries - 1));
+  return seen > kSpan ? (seen + kSpan - 1) / kSpan : 1;
+}
+template <class T, class Reach>
+__device__ RealOf<T>* part_of(const Work<T, Reach>& w, int pair, int span) {
+  const int64_t rows = kFew * w.sizes.group();
+  return w.parts + (static_cast<int64_t>(pair) * w.spans + span) * rows * (w.sizes.e + 2);
+}
+
+// A row of a few queries: of its keys one span, if it is split.
 template <class T, class Reach, int kKeys>
-__device__ void attend_few(const Work<T, Reach>& w, int64_t b, int kv, const Sight& sight) {
-  Few<T, Reach, kKeys> few(w, b, kv, sight);
+__device__ void attend_few(const Work<T, Reach>& w, int pair, int span, const Sight& sight) {
+  const int spans = spans_of(w, sight);
+  if (span >= spans) return;
+  RealOf<T>* const part = spans > 1 ? part_of(w, pair, span) : nullptr;
+  Few<T, Reach, kKeys> few(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight);
   const int64_t rows = sight.queries * w.sizes.group();
-  for (int64_t first = 0; first < rows; first += 16) few(first, rows);
+  for (int64_t first = 0; first < rows; first += 16) few(first, rows, span, part);
+}
+
+// Adds up the parts of rows that were split: a warp for each.
+template <class T, class Reach>
+static __global__ void __launch_bounds__(kThreads) combine_kernel(const Work<T, Reach> w) {
+  using Real = RealOf<T>;
+  const Sizes& s = w.sizes;
+  const int pair = static_cast<int>(blockIdx.x), kv = pair % s.kv_heads, group = s.group();
+  const int64_t b = pair / s.kv_heads;
+  const Sight sight(w.lengths, b);
+  if (sight.queries > kFew) return;
+  const int spans = spans_of(w, sight);
+  if (spans == 1) return;
+  const int64_t next = part_of(w, 0, 1) - part_of(w, 0, 0);
+  for (int r = warp(); r < sight.queries * group; r += kWarps) {
+    const Real* part = part_of(w, pair, 0) + static_cast<int64_t>(r) * (s.e + 2);
+    const int64_t i = r / group;
+    const int h = kv * group + r % group;
+    Real most = part[0], total = 0;
+    for (int span = 1; span < spans; ++span) most = larger(most, part[span * next]);
+    for (int span = 0; span < spans; ++span)
+      total = fused(exponential(part[span * next] - most), part[span * next + 1], total);
+    const bool sees = w.reach.end(sight, i) > 0;
+    const Real by = reciprocal(total);
+    for (int e = lane(); e < s.e; e += 32) {
+      Real mixed = 0;
+      for (int span = 0; span < spans; ++span)
+        mixed = fused(exponential(part[span * next] - most), part[span * next + 2 + e], mixed);
+      w.o.at(b, h, i)[e] = narrowed<T>(sees ? mixed * by : 0);
+    }
+    if (w.lse && lane() == 0) w.lse[(b * s.heads + h) * w.lengths.queries + i] = most + logarithm(total);
+  }
 }
 
 // Blocks that are to fit into a multiprocessor; f64 is for checks.
@@ -438,14 +514,14 @@ constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
 template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear ? 2 : 3>)
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 ? 2 : 3>)
     few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
   append_and_clear(w, b, kv, sight, tile);
-  if (tile == 0) attend_few<T, Reach, kKeys>(w, b, kv, sight);
+  attend_few<T, Reach, kKeys>(w, pair, tile, sight);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
@@ -464,7 +540,8 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kerne
     const int64_t first = w.reach.first(turn, w.tiles, kKeys), last = w.reach.last(first);
     if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, last < rows ? last : rows);
   } else if (sight.queries <= kFew) {
-    if (tile == 0) attend_few<T, Reach, kKeys>(w, b, kv, sight);
+    for (int span = tile; span < w.spans || span == 0; span += w.tiles)
+      attend_few<T, Reach, kKeys>(w, pair, span, sight);
   } else {
     const int64_t first = static_cast<int64_t>(tile) * kKeys;
     if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, rows);
@@ -503,8 +580,16 @@ bool is_by_four(const Rows<const T>& rows, int64_t width) {
          rows.batch % 4 == 0 && rows.head % 4 == 0 && rows.next % 4 == 0;
 }
 
-// Enqueues a run whose rows are given; where they lie is looked at here.  name: of the mechanism.  keys: as
-// keys_of_tile says.
+// The spans that rows of a few queries of such a run may be split into, 0: none is; and the scratch that takes.
+inline int spans_of(const Request& r) {
+  return r.queries > 0 && r.capacity() > kSpan ? static_cast<int>((r.capacity() + kSpan - 1) / kSpan) : 0;
+}
+inline uint64_t bytes_of_parts(const Widths& w, const Request& r) {
+  const int64_t numbers = r.batch * w.heads * kFew * (w.e + 2) * spans_of(r);
+  return aligned(static_cast<uint64_t>(numbers) * (r.is_f64() ? sizeof(double) : sizeof(float)));
+}
+
+// Enqueues a run whose rows are given.  name: of the mechanism.  keys: as keys_of_tile says.
 template <class T, class Reach>
 void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   const Lengths& lengths = w.lengths;
@@ -516,7 +601,7 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
     w.tiles = static_cast<int>(w.reach.tiles(lengths.queries, keys));
   else
     w.tiles = std::max({1, streams && !Reach::kNear ? tiles_of(lengths.keys) : 1,
-                        few ? 1 : tiles_of(lengths.queries * w.sizes.group())});
+                        few ? w.spans : tiles_of(lengths.queries * w.sizes.group())});
   const auto start = [&](auto* kernel, int tiles, uint64_t bytes) {
     launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes}, exec,
            w);
@@ -531,20 +616,23 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
     with(std::integral_constant<int, kNarrow>{});
   else
     with(std::integral_constant<int, kWide>{});
+  if constexpr (!Reach::kNear && !Reach::kListed)
+    if (w.parts && lengths.queries > 0 && (few || lengths.q_len)) start(combine_kernel<T, Reach>, 1, 0);
   if constexpr (Reach::kNear && sizeof(T) <= sizeof(float))  // f64 never streams
     if (streams && !few && lengths.keys > 0)
       start(append_kernel<T>, tiles_of(std::min<int64_t>(lengths.keys, w.reach.size)), 0);
 }
 
-// Enqueues a run whose tensors are of T.
+// Enqueues a run whose tensors are of T.  spans: with scratch for their parts.
 template <class T, class Reach = Everywhere>
 void run(const char* name, const attn_run& r, const QkvPorts& ports, const Widths& widths, double scale, bool causal,
-         int keys, const Reach& reach = {}) {
+         int keys, const Reach& reach = {}, int spans = 0) {
   const auto given = [&](Port port) { return View<const T>(r, port); };
   run(name, *r.exec,
       Work<T, Reach>{Sizes(widths), given(ports.q), given(ports.k), given(ports.v), View<T>(r, ports.o),
-                     Lengths(r, causal), States(r), static_cast<RealOf<T>*>(r.saved), static_cast<RealOf<T>>(scale),
-                     static_cast<int>(r.batch * widths.kv_heads), 1, false, false, reach},
+                     Lengths(r, causal), States(r), static_cast<RealOf<T>*>(r.saved),
+                     spans > 0 ? static_cast<RealOf<T>*>(r.exec->scratch) : nullptr, static_cast<RealOf<T>>(scale),
+                     static_cast<int>(r.batch * widths.kv_heads), spans, reach},
       keys);
 }
 

@@ -1,6 +1,6 @@
 // A linear attention on CUDA is a feature map: ATTNKIT_PLUGIN(attnkit::cuda::linear::Mechanism<T>) of a struct T.
 //
-// linear/kernels.hpp computes it, linear/gradient.hpp its gradient.  A T has
+// linear/chunks.hpp and kernels.hpp compute it, linear/gradient.hpp its gradient.  A T has
 //   about, options, fill as in plugin.hpp; device_type is set here
 //   explicit T(const attnkit::cuda::linear::Setup&);    may change the shape, whose features are D when it arrives
 //   template <class Real> using Device = ...;           the map in a kernel, which copies it by value:
@@ -25,8 +25,8 @@
 //   static QkvPorts list(const Setup&);                           ports of other names, and the widths of their rows
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
+#include <attnkit/kernels/cuda/linear/chunks.hpp>
 #include <attnkit/kernels/cuda/linear/follow_gradient.hpp>
-#include <attnkit/kernels/cuda/linear/matrices.hpp>
 
 namespace attnkit::cuda::linear {
 
@@ -92,6 +92,9 @@ class Mechanism {
     const Plan plan{r.dtype_bits == 16 ? fits(matrix_bytes()) : !r.is_f64() && fits(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
     info.state(r, shape_.heads * shape_.head_floats());
+    if (plan.in_chunks && splits(r.queries, r.keys))
+      info.scratch_bytes =
+          aligned(static_cast<uint64_t>(items * (1 + segments_of(r.keys)) * shape_.head_floats()) * sizeof(float));
     if (!r.streams() && !plan.in_chunks)  // sums of 16 bits are f32
       info.scratch_bytes =
           aligned(static_cast<uint64_t>(items * shape_.head_floats()) * (r.is_f64() ? sizeof(double) : sizeof(float)));
@@ -186,6 +189,10 @@ class Mechanism {
   bool has_sums_in_shared() const {
     return sizeof(Real) == sizeof(float) && fits(LargestScan<Real, true>::bytes(sizes()));
   }
+  // Have long rows of such a run many blocks?
+  static constexpr bool splits(int64_t queries, int64_t keys) {
+    return !kFollows<Device<float>> && (queries > kRowSegment || keys > kRowSegment);
+  }
   // Do runs save their sums of weights?  Scales that follow make them again.
   static constexpr bool saves() { return !kFollows<Device<float>>; }
   // Adds what a gradient needs: the sums of learned gradients, then the scratch of every head.
@@ -206,14 +213,16 @@ class Mechanism {
     using Real = RealOf<Type>;
     using Work = linear::Work<Device<Real>, Type>;
     const auto rows = [&](Port port) { return View<const Type>(r, port); };
+    const bool is_split = plan.in_chunks && splits(r.queries, r.keys);
     const Work work{
         map_.template device<Real>(r),
         sizes(),
         {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o), Lengths(r, block_.causal != 0),
-         States(r), static_cast<Real*>(r.exec->scratch), saves() ? static_cast<Real*>(r.saved) : nullptr, guard_.kind,
-         static_cast<Real>(guard_.eps), is_by_eight(r)}};
-    const auto blocks = dim3(static_cast<unsigned>(r.batch * shape_.heads));
-    const auto start = [&](auto* kernel, uint64_t bytes) {
+         States(r), static_cast<Real*>(r.exec->scratch), is_split ? static_cast<float*>(r.exec->scratch) : nullptr,
+         saves() ? static_cast<Real*>(r.saved) : nullptr, guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r)}};
+    // across: blocks for each head
+    const auto start = [&](auto* kernel, uint64_t bytes, int64_t across = 1) {
+      const dim3 blocks(static_cast<unsigned>(r.batch * shape_.heads), static_cast<unsigned>(across));
       launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);
     };
     const auto steps = [&](auto most) {
@@ -222,13 +231,21 @@ class Mechanism {
     };
     using Few = std::integral_constant<int, kSteps>;
     if constexpr (sizeof(Real) == sizeof(float)) {
+      const uint64_t bytes = sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes();
+      if constexpr (!kFollows<Device<Real>>)
+        if (is_split) {
+          if (r.keys > 0) start(sums_kernel<Work>, bytes, segments_of(r.keys));
+          start(prefixes_kernel<Work>, 0, (shape_.head_floats() + kThreads - 1) / kThreads);
+          start(chunks_kernel<Work>, bytes, std::max<int64_t>(1, segments_of(r.queries)));
+          return;
+        }
       const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
       if (few && r.queries <= 1 && r.keys <= 1)
         steps(std::integral_constant<int, 1>{});
       else if (few || !plan.in_chunks)
         steps(Few{});
       else
-        start(chunks_kernel<Work>, sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes());
+        start(chunks_kernel<Work>, bytes);
     } else {
       steps(Few{});
     }

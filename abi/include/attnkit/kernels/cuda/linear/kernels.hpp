@@ -68,6 +68,7 @@ struct Call {
   Lengths lengths;
   States states;
   Real* scratch;  // S and z of every block, where they fit neither a state nor shared memory
+  float* sums;    // S and z at the ends of segments of keys, [B][H][1 + segments]; NULL: rows are not split
   Real* saved;    // [B][H][N], where the sums of weights go; NULL: nobody wants them
   int guard;
   Real eps;
@@ -168,8 +169,8 @@ __device__ void load_values(const Sizes& s, const Rows<const T>& from, const Hea
 }
 
 template <class T>
-__device__ void clear_outputs(const Call<T>& c, const Sizes& s, const Head& head, int64_t from) {
-  for (int64_t i = from + warp(); i < c.lengths.queries; i += kWarps)
+__device__ void clear_outputs(const Call<T>& c, const Sizes& s, const Head& head, int64_t from, int64_t to) {
+  for (int64_t i = from + warp(); i < to; i += kWarps)
     for (int e = lane(); e < s.e; e += 32) c.o.at(head.b, head.h, i)[e] = narrowed<T>(0);
 }
 
@@ -438,7 +439,7 @@ __device__ void take_steps(const Work& work, const Head& head, typename Work::Re
     i += queries;
     done += keys;
   }
-  clear_outputs(work.call, work.sizes, head, head.queries);
+  clear_outputs(work.call, work.sizes, head, head.queries, work.call.lengths.queries);
 }
 
 template <class Work, int kMost>
@@ -759,108 +760,5 @@ class PlainTiles : public Tiles<Work> {
   Shared<float> a_, b_, v_, p_, p_z_;
 };
 
-// take_chunks of a map that follows: a tile of keys ends before one that does not suit the scale of those before it,
-// and a tile of queries before those that see it.
-template <class Tiles, class Work>
-__device__ void follow_chunks(const Work& work, const Head& head) {
-  Tiles tiles(work, head);
-  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
-  tiles.load_state(state);
-  __syncthreads();
-  int64_t done = 0;
-  // Loads the next n keys, or as many of them as suit the scale; none: the first does not.
-  const auto load = [&](int n) {
-    for (;;) {
-      tiles.load_keys(done, n);
-      __syncthreads();
-      const int fit = tiles.fitting(n);
-      __syncthreads();
-      if (fit == n || fit == 0) return fit;
-      n = fit;
-    }
-  };
-  // Sums n keys that were loaded; if there are none the scale comes to suit the next.
-  const auto sum = [&](int n) {
-    if (n == 0) return tiles.raise(done);
-    tiles.sum(n);
-    __syncthreads();
-    done += n;
-  };
-  const auto sum_to = [&](int64_t to) {
-    while (done < to) sum(load(static_cast<int>(to - done < kChunk ? to - done : kChunk)));
-  };
-  for (int64_t i = 0; i < head.queries;) {
-    const int64_t first_sees = head.needs(i);
-    if (first_sees - done > kChunk) sum_to(first_sees - kChunk);
-    int n = 1;
-    while (n < kChunk && i + n < head.queries && head.needs(i + n) - done <= kChunk) ++n;
-    int keys = static_cast<int>(head.needs(i + n - 1) - done);
-    if (keys > 0) {
-      const int fit = load(keys);
-      if (fit < first_sees - done) {
-        sum(fit);
-        continue;
-      }
-      while (head.needs(i + n - 1) - done > fit) --n;
-      keys = static_cast<int>(head.needs(i + n - 1) - done);
-      if (keys > 0 && keys < fit) load(keys);
-    }
-    if constexpr (kEach<typename Work::Map>) {
-      tiles.limit(i, n, done);
-      __syncthreads();
-    }
-    tiles.load_queries(i, n);
-    __syncthreads();
-    tiles.read_state();
-    if (keys > 0) tiles.weigh(i, n, done);
-    __syncthreads();
-    tiles.write(i, n);
-    if (keys > 0) tiles.sum(keys);
-    __syncthreads();
-    done += keys;
-    i += n;
-  }
-  if (state && head.fresh > 0) {
-    sum_to(head.fresh);
-    if constexpr (kEach<typename Work::Map>) tiles.settle();
-    tiles.store_state(state);
-  }
-  clear_outputs(work.call, work.sizes, head, head.queries);
-}
-
-// The whole of a row, kChunk queries and keys at a time, with S and z in shared memory.
-template <class Tiles, class Work>
-__device__ void take_chunks(const Work& work, const Head& head) {
-  Tiles tiles(work, head);
-  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
-  tiles.load_state(state);
-  int64_t done = 0;
-  // Keys [done, to) as far as they fit: weighed against queries if these do not all see them, then summed.
-  const auto take = [&](int64_t to, const auto& weigh) {
-    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
-    tiles.load_keys(done, n);
-    weigh();
-    tiles.sum(n);
-    __syncthreads();
-    done += n;
-  };
-  const auto wait = [] { __syncthreads(); };
-  for (int64_t i = 0; i < head.queries; i += kChunk) {
-    const int n = static_cast<int>(head.queries - i < kChunk ? head.queries - i : kChunk);
-    const int64_t all_see = head.needs(i), last_sees = head.needs(i + n - 1);
-    while (all_see - done >= kChunk) take(all_see, wait);
-    tiles.load_queries(i, n);
-    __syncthreads();
-    tiles.read_state();
-    while (done < last_sees) take(last_sees, [&] { tiles.weigh(i, n, done); });
-    __syncthreads();
-    tiles.write(i, n);
-  }
-  if (state && head.fresh > 0) {
-    while (done < head.fresh) take(head.fresh, wait);
-    tiles.store_state(state);
-  }
-  clear_outputs(work.call, work.sizes, head, head.queries);
-}
 }  // namespace attnkit::cuda::linear
 #endif

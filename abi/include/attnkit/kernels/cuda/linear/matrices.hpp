@@ -320,16 +320,5 @@ class MatrixTiles : public Tiles<Work> {
 template <class Work>
 using TilesOf = std::conditional_t<sizeof(typename Work::Type) == 2, MatrixTiles<Work>, PlainTiles<Work>>;
 
-template <class Work>
-static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
-  const Head head(work.call.lengths, work.sizes.heads);
-  if (work.call.states && head.queries <= kSteps && head.fresh <= kSteps)
-    take_steps<kSteps>(work, head, state_of(work.call, work.sizes, head));
-  else if constexpr (kFollows<typename Work::Map>)
-    follow_chunks<TilesOf<Work>>(work, head);
-  else
-    take_chunks<TilesOf<Work>>(work, head);
-}
-
 }  // namespace attnkit::cuda::linear
 #endif
