@@ -30,8 +30,8 @@ foreach(variant IN LISTS variants)
   if(name STREQUAL s4d)  # the longest gradients
     string(APPEND slow :S4d.HasGradients:*WhereAIsSmall*:*HasExactGradients*)
   endif()
-  if(name STREQUAL linformer)
-    string(APPEND slow :Linformer.HasGradients)
+  if(name MATCHES "^(linformer|nystromformer)$")
+    string(APPEND slow :*.HasGradients)
   endif()
   if(name STREQUAL luna)  # the CPU's count of numbers, of which it saves fewer
     string(APPEND left_out :Luna.SavesAsMuchWhateverTheLength)

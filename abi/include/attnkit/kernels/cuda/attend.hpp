@@ -514,7 +514,8 @@ constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
 template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 ? 2 : 3>)
+static __global__ void __launch_bounds__(
+    kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 || sizeof(typename Reach::template Key<T>) == 2 ? 2 : 3>)
     few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
