@@ -11,7 +11,7 @@
 #include <attnkit/kernels/inverse.hpp>
 #include <attnkit/kernels/scores.hpp>
 
-#include "shape.hpp"
+#include "landmarks.hpp"
 
 namespace nystromformer {
 

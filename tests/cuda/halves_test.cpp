@@ -217,21 +217,24 @@ TEST(LatteHalves, SumsMayBeBeyondF16) {
   }
 }
 
-// Situations have no more than two blocks of the default size.
-TEST(BigBirdHalves, ManyBlocksEqualTheCpu) {
+// Situations have no more than two blocks of bigbird's default size, and no more tokens than nystromformer's landmarks.
+TEST(EncoderHalves, ManyBlocksAndLandmarksEqualTheCpu) {
   const attn_block block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
-  const Settings settings{{"block", 24}, {"random", 2}, {"length", 240}};
-  const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/bigbird.so"), block, settings),
-      there(load(ATTNKIT_EMULATED_DIR "/bigbird.so"), block, settings);
-  for (const Type& type : kTypes) {
-    Inputs in(here, 2, 230, 230, 1), same(there, 2, 230, 230, 1);
-    round_inputs(in, type);
-    round_inputs(same, type);
-    Call call;
-    call.q_len = call.k_len = {230, 151};
-    const Array want = run_whole(in, 0, call);
-    const InType chosen(type);
-    EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name;
+  for (const auto& [name, settings] :
+       {std::pair<std::string, Settings>{"bigbird", {{"block", 24}, {"random", 2}, {"length", 240}}},
+        {"nystromformer", {{"landmarks", 24}, {"conv", true}, {"kernel", 9}}}}) {
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/" + name + ".so"), block, settings),
+        there(load(ATTNKIT_EMULATED_DIR "/" + name + ".so"), block, settings);
+    for (const Type& type : kTypes) {
+      Inputs in(here, 2, 230, 230, 1), same(there, 2, 230, 230, 1);
+      round_inputs(in, type);
+      round_inputs(same, type);
+      Call call;
+      call.q_len = call.k_len = {230, 151};
+      const Array want = run_whole(in, 0, call);
+      const InType chosen(type);
+      EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << name << " " << type.name;
+    }
   }
 }
 

@@ -252,17 +252,20 @@ TEST(DeviceModel, IsAnEncoderAlone) {
   expect_near(vectors[0], vectors[1], 1e-4f);
 }
 
-TEST(DeviceModel, HasTablesOfBlocks) {
-  const Both both(sample("bigbird.toml"), numbers);
+TEST(DeviceModel, HasTablesOfBlocksAndLandmarks) {
   Tokens text;
   for (int32_t i = 0; i < 500; ++i) text.push_back(i % 47 + 3);
-  std::vector<float> scores[2];
-  for (const Loaded& model : {both.cpu, both.device}) {
-    std::vector<float>& to = scores[model == both.device];
-    to.resize(10);
-    model->forward(row(text), {}, to.data());
+  for (const char* name : {"bigbird.toml", "nystromformer.toml"}) {
+    SCOPED_TRACE(name);
+    const Both both(sample(name), numbers);
+    std::vector<float> scores[2];
+    for (const Loaded& model : {both.cpu, both.device}) {
+      std::vector<float>& to = scores[model == both.device];
+      to.resize(10);
+      model->forward(row(text), {}, to.data());
+    }
+    expect_near(scores[0], scores[1], 1e-4f);
   }
-  expect_near(scores[0], scores[1], 1e-4f);
 }
 
 TEST(DeviceModel, CarriesSequencesFromBlockToBlock) {

@@ -104,7 +104,8 @@ alpha = 1.15
 default = { use = ")" +
                      mechanism + (asks_for_cross ? "\", cross = true }\n" : "\" }\n");
   if (mechanism == "efficient" || mechanism == "linformer") toml += "\"decoder.self\" = \"softmax\"\n";
-  if (mechanism == "bigbird") toml += "\"decoder.self\" = \"softmax\"\n\"decoder.cross\" = \"softmax\"\n";
+  if (mechanism == "bigbird" || mechanism == "nystromformer")
+    toml += "\"decoder.self\" = \"softmax\"\n\"decoder.cross\" = \"softmax\"\n";
   if (mechanism == "local" || mechanism == "s4d") toml += "\"decoder.cross\" = \"softmax\"\n";
   return toml;
 }

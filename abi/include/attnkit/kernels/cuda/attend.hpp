@@ -15,8 +15,9 @@
 // not walked, so that cost is linear in the length.  Under a window the state is a ring: to append overwrites keys that
 // the run's first queries see, so it comes after all of them, in a kernel of its own unless a block has the whole row.
 //
-// A plugin's own type has kListed: it says which keys a tile of queries walks, all of whose queries see all of them,
-// and is for whole sequences and heads that have keys of their own.  Beside what Everywhere has it has
+// A plugin's own type may have a Key that keys and values are of whatever the queries are.  It may have kListed: then
+// it says which keys a tile of queries walks, all of whose queries see all of them, and is for whole sequences and
+// heads that have keys of their own.  Beside what Everywhere has it has
 //
 //   tiles(rows, size)               of at most `size` rows each, that it cuts so many rows into
 //   first(turn, turns, size)        the first row of the tile that such a turn takes
@@ -59,6 +60,8 @@ struct Sizes {
 // All keys that Sight shows, at their positions in the state.
 struct Everywhere {
   static constexpr bool kNear = false, kListed = false;
+  template <class T>
+  using Key = T;  // of keys and values, where queries and outputs are T
   __device__ int64_t begin(const Sight&, int64_t) const { return 0; }
   __device__ int64_t end(const Sight& sight, int64_t i) const { return sight.seen(i); }
   __device__ int64_t first_query(const Sight&, int64_t) const { return 0; }
@@ -69,6 +72,8 @@ struct Everywhere {
 // end may lie before its begin: then the query sees none.
 struct Window {
   static constexpr bool kNear = true, kListed = false;
+  template <class T>
+  using Key = T;
   int64_t before, behind;
   uint32_t size;
   __device__ int64_t begin(const Sight& sight, int64_t i) const {
@@ -89,17 +94,20 @@ struct Window {
 
 template <class T, class Reach>
 struct Work {
+  using Key = typename Reach::template Key<T>;
   Sizes sizes;
-  Rows<const T> q, k, v;
+  Rows<const T> q;
+  Rows<const Key> k, v;
   Rows<T> o;
   Lengths lengths;
   States states;
   RealOf<T>* lse;    // log sum_j exp(s_ij), [B][H][N], if it is kept
   RealOf<T>* parts;  // of rows of a few queries, [pair][span][kFew][group][max, sum, E]; NULL: they are not split
   RealOf<T> scale;
-  int pairs, tiles, spans;  // of batch row and head of keys; blocks for each; spans of keys of a row, at most
-  bool by_four, state_by_four;
+  int pairs, spans;  // of batch row and head of keys; of keys of a row, at most
   Reach reach;
+  int tiles = 1;  // blocks of a pair
+  bool by_four = false, state_by_four = false;
 };
 
 // Four numbers of a row, of which n exist.
@@ -248,7 +256,7 @@ class Attention {
 
   __device__ void load(int from, int count) {
     const float* old = w_.states ? w_.states.row(b_) + static_cast<int64_t>(kv_) * (size().d + size().e) : nullptr;
-    const auto fetch = [&](const Rows<const T>& fresh, int at, int width, int row, const Shared<Real>& to) {
+    const auto fetch = [&](const auto& fresh, int at, int width, int row, const Shared<Real>& to) {
       for_fours(count, width, [&](int j, int c) {
         const int64_t position = from + j;
         Four<Real> x;
@@ -422,7 +430,7 @@ __device__ void append(const Work<T, Reach>& w, int64_t b, int kv, const Sight& 
   const Sizes& s = w.sizes;
   for (int64_t j = first + tile * kWarps + warp(); j < sight.fresh; j += tiles * kWarps) {
     float* token = w.states.row(b) + w.reach.place(sight.past + j) * s.token() + static_cast<int64_t>(kv) * (s.d + s.e);
-    const T *k = w.k.at(b, kv, j), *v = w.v.at(b, kv, j);
+    const auto *k = w.k.at(b, kv, j), *v = w.v.at(b, kv, j);
     for (int c = lane(); c < s.d; c += 32) token[c] = static_cast<float>(widened(k[c]));
     for (int c = lane(); c < s.e; c += 32) token[s.d + c] = static_cast<float>(widened(v[c]));
   }
@@ -506,7 +514,8 @@ constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
 template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 ? 2 : 3>)
+static __global__ void __launch_bounds__(
+    kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 || sizeof(typename Reach::template Key<T>) == 2 ? 2 : 3>)
     few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
@@ -581,39 +590,22 @@ inline uint64_t bytes_of_parts(const Widths& w, const Request& r) {
   return aligned(static_cast<uint64_t>(numbers) * (r.is_f64() ? sizeof(double) : sizeof(float)));
 }
 
-// Enqueues a run whose tensors are of T.  name: of the mechanism.  keys: as keys_of_tile says.  spans: with scratch for
-// their parts.
-template <class T, class Reach = Everywhere>
-void run(const char* name, const attn_run& r, const QkvPorts& ports, const Widths& widths, double scale, bool causal,
-         int keys, const Reach& reach = {}, int spans = 0) {
-  const View<const T> q(r, ports.q), k(r, ports.k), v(r, ports.v);
-  Work<T, Reach> w{Sizes(widths),
-                   q,
-                   k,
-                   v,
-                   View<T>(r, ports.o),
-                   Lengths(r, causal),
-                   States(r),
-                   static_cast<RealOf<T>*>(r.saved),
-                   spans > 0 ? static_cast<RealOf<T>*>(r.exec->scratch) : nullptr,
-                   static_cast<RealOf<T>>(scale),
-                   static_cast<int>(r.batch * widths.kv_heads),
-                   1,
-                   spans,
-                   false,
-                   widths.d % 4 == 0 && widths.e % 4 == 0,
-                   reach};
-  w.by_four = is_by_four(w.q, widths.d) && is_by_four(w.k, widths.d) && is_by_four(w.v, widths.e);
-  const bool few = !Reach::kListed && r.queries <= kFew;
+// Enqueues a run whose rows are given.  name: of the mechanism.  keys: as keys_of_tile says.
+template <class T, class Reach>
+void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
+  const Lengths& lengths = w.lengths;
+  const bool streams = w.states.data != nullptr, few = !Reach::kListed && lengths.queries <= kFew;
+  w.by_four = is_by_four(w.q, w.sizes.d) && is_by_four(w.k, w.sizes.d) && is_by_four(w.v, w.sizes.e);
+  w.state_by_four = w.sizes.d % 4 == 0 && w.sizes.e % 4 == 0;
   const auto tiles_of = [keys](int64_t rows) { return static_cast<int>((rows + keys - 1) / keys); };
   if constexpr (Reach::kListed)
-    w.tiles = static_cast<int>(reach.tiles(r.queries, keys));
+    w.tiles = static_cast<int>(w.reach.tiles(lengths.queries, keys));
   else
-    w.tiles = std::max(
-        {1, r.state && !Reach::kNear ? tiles_of(r.keys) : 1, few ? spans : tiles_of(r.queries * widths.group())});
+    w.tiles = std::max({1, streams && !Reach::kNear ? tiles_of(lengths.keys) : 1,
+                        few ? w.spans : tiles_of(lengths.queries * w.sizes.group())});
   const auto start = [&](auto* kernel, int tiles, uint64_t bytes) {
-    launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes},
-           *r.exec, w);
+    launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes}, exec,
+           w);
   };
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
@@ -626,9 +618,23 @@ void run(const char* name, const attn_run& r, const QkvPorts& ports, const Width
   else
     with(std::integral_constant<int, kWide>{});
   if constexpr (!Reach::kNear && !Reach::kListed)
-    if (w.parts && r.queries > 0 && (few || r.q_len)) start(combine_kernel<T, Reach>, 1, 0);
+    if (w.parts && lengths.queries > 0 && (few || lengths.q_len)) start(combine_kernel<T, Reach>, 1, 0);
   if constexpr (Reach::kNear && sizeof(T) <= sizeof(float))  // f64 never streams
-    if (r.state && !few && r.keys > 0) start(append_kernel<T>, tiles_of(std::min<int64_t>(r.keys, reach.size)), 0);
+    if (streams && !few && lengths.keys > 0)
+      start(append_kernel<T>, tiles_of(std::min<int64_t>(lengths.keys, w.reach.size)), 0);
+}
+
+// Enqueues a run whose tensors are of T.  spans: with scratch for their parts.
+template <class T, class Reach = Everywhere>
+void run(const char* name, const attn_run& r, const QkvPorts& ports, const Widths& widths, double scale, bool causal,
+         int keys, const Reach& reach = {}, int spans = 0) {
+  const auto given = [&](Port port) { return View<const T>(r, port); };
+  run(name, *r.exec,
+      Work<T, Reach>{Sizes(widths), given(ports.q), given(ports.k), given(ports.v), View<T>(r, ports.o),
+                     Lengths(r, causal), States(r), static_cast<RealOf<T>*>(r.saved),
+                     spans > 0 ? static_cast<RealOf<T>*>(r.exec->scratch) : nullptr, static_cast<RealOf<T>>(scale),
+                     static_cast<int>(r.batch * widths.kv_heads), spans, reach},
+      keys);
 }
 
 }  // namespace attnkit::cuda::attend
