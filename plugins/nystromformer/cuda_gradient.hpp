@@ -39,7 +39,8 @@ static __global__ void __launch_bounds__(kThreads) end_kernel(const Slope w) {
   }
 }
 
-// What landmarks got goes to the rows of their segments; where there are none, what keys and values in their place got.
+// The gradient of a landmark goes to the rows of its segment; where there are none, that of keys and values in their
+// place.
 template <class Real>
 struct Spread {
   Sizes sizes;
