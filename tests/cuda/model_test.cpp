@@ -206,7 +206,7 @@ TEST(DeviceModel, ObeysTheRulesOfDecoding) {
     SCOPED_TRACE(toml.substr(toml.find("[decode]")));
     const Both both{toml, numbers};
     const Tokens source = sources(*both.cpu, 1, 3)[0];
-    for (const int beams : {1, 2, 4})
+    for (const int beams : {1, 3})
       EXPECT_EQ(translated(both.device, source, beams), translated(both.cpu, source, beams)) << beams;
     Tokens drawn[2];
     for (const Loaded& model : {both.cpu, both.device}) {
