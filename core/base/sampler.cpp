@@ -15,7 +15,16 @@ void check(const char* name, double value, double least, double most) {
     fail(ATTN_INVALID, "{} is {}: it must be from {} to {}", name, value, least, most);
 }
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+bool may_come(float score) { return score > kNever; }
+float penalised(float score, float penalty) { return score < 0 ? score * penalty : score / penalty; }
+
 }  // namespace
+
+void rank(std::vector<Ranked>& tokens) {
+  std::ranges::sort(
+      tokens, [](const Ranked& a, const Ranked& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; });
+}
 
 Sampler::Sampler(const Sampling& sampling, uint64_t stream) : sampling_(sampling), random_(sampling.seed, stream) {
   check("temperature", sampling.temperature, 0, 1000);
@@ -31,25 +40,44 @@ void Sampler::saw(std::span<const int32_t> ids) {
     if (id < 0) continue;
     before_.push_back(id);
     if (static_cast<size_t>(id) >= seen_.size()) seen_.resize(static_cast<size_t>(id) + 1);
+    different_ += !seen_[static_cast<size_t>(id)];
     seen_[static_cast<size_t>(id)] = true;
   }
+}
+
+template <class Never>
+void Sampler::no_repeats(const Never& never) const {
+  if (sampling_.no_repeat == 0) return;
+  const auto n = static_cast<size_t>(sampling_.no_repeat) - 1;  // tokens that stand before the next one
+  if (before_.size() <= n) return;
+  const auto last = before_.end() - static_cast<std::ptrdiff_t>(n);
+  for (auto from = before_.begin(); from + static_cast<std::ptrdiff_t>(n) < before_.end(); ++from)
+    if (std::equal(last, before_.end(), from)) never(from[static_cast<std::ptrdiff_t>(n)]);
 }
 
 void Sampler::look_back(std::span<float> scores) const {
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
   for (size_t id = 0; penalty != 1 && id < std::min(seen_.size(), scores.size()); ++id)
-    if (seen_[id]) scores[id] = scores[id] < 0 ? scores[id] * penalty : scores[id] / penalty;
-  const auto may = [](float score) { return score > -std::numeric_limits<float>::infinity(); };
+    if (seen_[id]) scores[id] = penalised(scores[id], penalty);
   // A token that must come, as a forced end, may have been there.
-  if (sampling_.no_repeat == 0 || std::ranges::count_if(scores, may) < 2) return;
-  const auto n = static_cast<size_t>(sampling_.no_repeat) - 1;  // tokens that stand before the next one
-  if (before_.size() <= n) return;
-  const auto last = before_.end() - static_cast<std::ptrdiff_t>(n);
-  for (auto from = before_.begin(); from + static_cast<std::ptrdiff_t>(n) < before_.end(); ++from) {
-    const auto next = static_cast<size_t>(from[static_cast<std::ptrdiff_t>(n)]);
-    if (next < scores.size() && std::equal(last, before_.end(), from))
-      scores[next] = -std::numeric_limits<float>::infinity();
-  }
+  if (sampling_.no_repeat == 0 || std::ranges::count_if(scores, may_come) < 2) return;
+  no_repeats([scores](int32_t id) {
+    if (static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] = kNever;
+  });
+}
+
+void Sampler::look_back(std::vector<Ranked>& highest) const {
+  if (!sampling_.looks_back()) return;
+  const auto penalty = static_cast<float>(sampling_.repetition_penalty);
+  for (auto& [id, score] : highest)
+    if (penalty != 1 && static_cast<size_t>(id) < seen_.size() && seen_[static_cast<size_t>(id)])
+      score = penalised(score, penalty);
+  if (std::ranges::count_if(highest, may_come, &Ranked::score) >= 2)
+    no_repeats([&highest](int32_t never) {
+      for (auto& [id, score] : highest)
+        if (id == never) score = kNever;
+    });
+  rank(highest);
 }
 
 std::optional<int32_t> Sampler::draw(std::span<const float> given) {
@@ -61,25 +89,31 @@ std::optional<int32_t> Sampler::draw(std::span<const float> given) {
   }
   std::optional<int32_t> id = best_token(scores);
   if (id && sampling_.temperature > 0)
-    if (const double top = scores[static_cast<size_t>(*id)]; std::isfinite(top))
-      id = weighted(scores, top, [](size_t i) { return static_cast<int32_t>(i); });
+    id = weighted(scores.size(), {*id, scores[static_cast<size_t>(*id)]}, [scores](size_t i) {
+      return Ranked{static_cast<int32_t>(i), scores[i]};
+    });
   if (id) saw({&*id, 1});
   return id;
 }
 
-std::optional<int32_t> Sampler::draw(std::span<const int32_t> ids, std::span<const float> scores) {
-  if (ids.empty() || ids.front() < 0) return std::nullopt;
-  if (sampling_.temperature == 0 || !std::isfinite(scores.front())) return ids.front();
-  return weighted(scores, scores.front(), [ids](size_t i) { return ids[i]; });
+int32_t Sampler::draw(std::vector<Ranked> highest) {
+  look_back(highest);
+  int32_t id = highest.front().id;
+  if (sampling_.temperature > 0)
+    id = weighted(highest.size(), highest.front(), [&highest](size_t i) { return highest[i]; });
+  saw({&id, 1});
+  return id;
 }
 
-template <class Id>
-int32_t Sampler::weighted(std::span<const float> scores, double top, const Id& id) {
+template <class Of>
+int32_t Sampler::weighted(size_t count, Ranked top, const Of& of) {
+  if (!std::isfinite(top.score)) return top.id;  // where all are infinite nothing tells them apart
   candidates_.clear();
-  for (size_t i = 0; i < scores.size(); ++i) {
-    const double weight = std::exp((scores[i] - top) / sampling_.temperature);
+  for (size_t i = 0; i < count; ++i) {
+    const auto [id, score] = of(i);
+    const double weight = std::exp((score - double{top.score}) / sampling_.temperature);
     // Of what is suppressed nothing may come, not by rounding either.
-    if (!(weight <= 0)) candidates_.push_back({id(i), weight});
+    if (!(weight <= 0)) candidates_.push_back({id, weight});
   }
   sort_by_id();
   keep_best();

@@ -23,35 +23,47 @@ struct Sampling {
   bool looks_back() const { return repetition_penalty != 1 || no_repeat > 0; }
 };
 
+// A token and its score.  The highest scores stand best first, the lower id first among equals.
+struct Ranked {
+  int32_t id;
+  float score;
+};
+void rank(std::vector<Ranked>& tokens);
+
 // One text being drawn.  The same tokens for the same sampling, stream and scores, as far as exp() is the same.
 class Sampler {
  public:
   // stream: texts of one seed that differ in it are unrelated.  Throws Error (ATTN_INVALID): out of bounds.
   explicit Sampler(const Sampling& sampling, uint64_t stream = 0);
 
-  // The next token is one of so many that have the highest scores, whatever was there before; 0: of all.
+  // The next token is one of so many that have the highest scores once look_back has lowered those of lowers() tokens;
+  // 0: of all.
   int64_t draws_from() const {
-    if (sampling_.looks_back()) return 0;
+    if (sampling_.repetition_penalty < 1) return 0;
     return sampling_.temperature == 0 ? 1 : sampling_.top_k;
   }
+  int64_t lowers() const { return different_; }
+  bool looks_back() const { return sampling_.looks_back(); }
   void saw(std::span<const int32_t> ids);  // tokens that were there, in order
   // Changes the scores of the next token by those that were there.
   void look_back(std::span<float> scores) const;
+  void look_back(std::vector<Ranked>& highest) const;
   // The next one, which is then one that was there.  Returns nothing when any of the scores is NaN.
   std::optional<int32_t> draw(std::span<const float> scores);
-  // The same of the draws_from() best alone, best first and the lower id among equals; an id below 0 says that a score
-  // is NaN.
-  std::optional<int32_t> draw(std::span<const int32_t> ids, std::span<const float> scores);
+  // The same of the highest scores alone, at least draws_from() + lowers() and two, or all.
+  int32_t draw(std::vector<Ranked> highest);
 
  private:
   struct Candidate {
     int32_t id;
     double weight;
   };
-  // Of tokens id(i) with these scores, the highest of which is top, and finite: where all are infinite nothing tells
-  // them apart.
-  template <class Id>
-  int32_t weighted(std::span<const float> scores, double top, const Id& id);
+  // Calls never(id) for each token that would repeat what may not be repeated.
+  template <class Never>
+  void no_repeats(const Never& never) const;
+  // Of `count` tokens, the i-th of which is of(i); `top` is the highest score.
+  template <class Of>
+  int32_t weighted(size_t count, Ranked top, const Of& of);
   void sort_by_id();
   void keep_best();
   int32_t pick();
@@ -59,6 +71,7 @@ class Sampler {
   Sampling sampling_;
   Random random_;
   std::vector<bool> seen_;  // by id
+  int64_t different_ = 0;   // ids that were seen
   std::vector<int32_t> before_;
   std::vector<float> scores_;
   std::vector<Candidate> candidates_;

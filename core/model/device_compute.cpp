@@ -325,6 +325,13 @@ void DeviceCompute::fetch(const StepResult& result, int64_t rows) {
   in_flight_ = false;
 }
 
+std::vector<Ranked> DeviceCompute::top(int64_t row) const {
+  const size_t count = ids_.size() / norms_.size(), from = static_cast<size_t>(row) * count;
+  std::vector<Ranked> highest(count);
+  for (size_t i = 0; i < count; ++i) highest[i] = {ids_[from + i], top_[from + i]};
+  return highest;
+}
+
 float* on_host(const Workspace& ws, float* x, int64_t n, std::vector<float>& room) {
   if (!ws.device) return x;
   room.resize(static_cast<size_t>(n));

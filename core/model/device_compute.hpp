@@ -105,9 +105,9 @@ class DeviceCompute final : public Compute, public BufferMemory {
   }
   // The best ids, or the highest scores, of `rows` rows; enqueued, then brought to the host.
   void enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs);
-  const std::vector<int32_t>& ids() const { return ids_; }    // best: (rows); top: (rows, count)
-  const std::vector<float>& top() const { return top_; }      // (rows, count)
-  const std::vector<float>& norms() const { return norms_; }  // (rows)
+  int32_t best(int64_t row) const { return ids_[static_cast<size_t>(row)]; }  // below 0: a score is NaN
+  std::vector<Ranked> top(int64_t row) const;                                 // ids as that of best
+  const std::vector<float>& norms() const { return norms_; }                  // (rows)
   void fetch(const StepResult& result, int64_t rows);
 
  private:

@@ -39,44 +39,50 @@ std::vector<Candidate> sorted(std::vector<Candidate> all, size_t count) {
   return all;
 }
 
-// The same of those that a device found in each row, `each` of them.
-std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count,
-                            const DeviceCompute& found, size_t each) {
-  std::vector<Candidate> all;
-  for (uint32_t r = 0; r < alive.size(); ++r) {
-    const double norm = found.norms()[r];
-    if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
-    for (size_t i = r * each; i < (r + 1) * each; ++i)
-      if (found.top()[i] > -std::numeric_limits<float>::infinity())
-        all.push_back({alive[r].log_probability + found.top()[i] - norm, r, found.ids()[i]});
+// Adds the continuations of a row.  norm: log sum of its scores.  each: calls its argument with the id and the score of
+// all that `scores` has.
+template <class Scores, class Each>
+void add_row(const Session& session, const Hypothesis& h, uint32_t r, double norm, Scores& scores, const Each& each,
+             std::vector<Candidate>& all) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  const Manifest& m = session.model().manifest();
+  const int64_t written = session.position(static_cast<int>(r));
+  if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(written - 1));
+  // A suppressed token keeps its probability from the others, a forced one is certain, as with transformers.
+  if (restrict_scores(m, written, scores)) each([&](int32_t, float score) { norm = score > never ? score : norm; });
+  if (m.sampling.looks_back()) {  // at log probabilities, as transformers does
+    each([norm](int32_t, float& score) { score = static_cast<float>(score - norm); });
+    norm = 0;
+    const int32_t begin = session.model().vocabulary(true)->begin_id();
+    Sampler before(m.sampling);
+    before.saw({&begin, 1});
+    before.saw(h.ids);
+    before.look_back(scores);
   }
-  return sorted(std::move(all), count);
+  each([&](int32_t id, float score) {
+    if (score > never) all.push_back({h.log_probability + score - norm, r, id});
+  });
 }
 
-// The best continuations over all rows.
-std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count) {
-  const int64_t outputs = session.model().outputs();
-  const int32_t begin = session.model().vocabulary(true)->begin_id();
+// The best continuations over all rows, of the highest scores of each that a device found where it did.
+std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count,
+                            const DeviceCompute* found) {
   std::vector<Candidate> all;
   for (uint32_t r = 0; r < alive.size(); ++r) {
-    const int row = static_cast<int>(r);
-    std::vector<float> scores(session.last(row), session.last(row) + outputs);
-    double norm = log_sum(scores);
-    if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
-    // A suppressed token keeps its probability from the others, a forced one is certain, as with transformers.
-    const Manifest& m = session.model().manifest();
-    if (restrict_scores(m, session.position(row), scores)) norm = log_sum(scores);
-    if (m.sampling.looks_back()) {  // at log probabilities, as transformers does
-      for (float& score : scores) score = static_cast<float>(score - norm);
-      norm = 0;
-      Sampler before(m.sampling);
-      before.saw({&begin, 1});
-      before.saw(alive[r].ids);
-      before.look_back(scores);
+    if (found) {
+      std::vector<Ranked> highest = found->top(r);
+      const auto each = [&highest](const auto& visit) {
+        for (auto& [id, score] : highest) visit(id, score);
+      };
+      add_row(session, alive[r], r, found->norms()[r], highest, each, all);
+    } else {
+      const float* const last = session.last(static_cast<int>(r));
+      std::vector<float> scores(last, last + session.model().outputs());
+      const auto each = [&scores](const auto& visit) {
+        for (size_t i = 0; i < scores.size(); ++i) visit(static_cast<int32_t>(i), scores[i]);
+      };
+      add_row(session, alive[r], r, log_sum(scores), scores, each, all);
     }
-    for (int64_t i = 0; i < outputs; ++i)
-      if (scores[i] > -std::numeric_limits<float>::infinity())
-        all.push_back({alive[r].log_probability + scores[i] - norm, r, static_cast<int32_t>(i)});
   }
   return sorted(std::move(all), count);
 }
@@ -97,14 +103,19 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
   };
   if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
   // At least `width` of these end nothing; where the search shrinks, none beyond `width` is looked at.
-  const size_t looks = shrinks ? 1 : 2 + m.more_ends.size(), each = looks * rows;
-  std::optional<Session::Steps> steps;  // on a device that can say which scores are the highest
-  if (model.on_device() && !restricts(m) && !m.sampling.looks_back() &&
-      static_cast<int64_t>(each) <= std::min<int64_t>(kMostOfTop, model.outputs()))
-    steps.emplace(session, StepResult{StepResult::top, static_cast<int64_t>(each)});
+  const size_t looks = shrinks ? 1 : 2 + m.more_ends.size();
+  std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
+  // On a device the highest scores of each row are enough: as many, and as many as rules may take away or lower.
+  const int64_t most = std::min<int64_t>(kMostOfTop, model.outputs());
+  const auto needed = [&] {
+    const auto length = std::ssize(alive[0].ids), lowered = m.sampling.looks_back() ? length + 1 : 0;
+    return std::min<int64_t>(model.outputs(), static_cast<int64_t>(looks * rows) + most_restricted(m) + lowered);
+  };
+  std::optional<Session::Steps> steps;
+  if (model.on_device() && m.sampling.repetition_penalty >= 1 && needed() <= most)
+    steps.emplace(session, StepResult{StepResult::top, m.sampling.looks_back() ? most : needed()});
   // The longest target is written in full; nothing follows it.
   const auto max_tokens = static_cast<size_t>(std::min<int64_t>(limit, m.max_target() - session.position(0) + 1));
-  std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
   Hypothesis found;
   std::vector<double> ended;  // scores of the `rows` best that ended, best first
   // Whether nothing that is alive, of `length` tokens so far, is waited for.
@@ -119,9 +130,12 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
     size_t rank = 0;
+    if (steps && needed() > most) {
+      steps->finish();
+      steps.reset();
+    }
     const bool written = steps && alive[0].ids.size() > 0;  // by steps
-    for (const Candidate& c :
-         written ? best(session, alive, looks * width, steps->results(), each) : best(session, alive, looks * width)) {
+    for (const Candidate& c : best(session, alive, looks * width, written ? &steps->results() : nullptr)) {
       const bool leads = rank++ < width;
       Hypothesis h{alive[c.row].ids, c.log_probability};
       const bool ends = is_end(m, c.id);

@@ -627,15 +627,31 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   std::vector<int32_t> ids;
   const int64_t max_length = model_->manifest().max_target();
   ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
-  std::optional<Steps> steps;  // on a device that can say which tokens the next is one of
-  const int64_t of = sampler.draws_from();
-  if (model_->on_device() && of > 0 && of <= std::min<int64_t>(kMostOfTop, model_->outputs()) &&
-      !restricts(model_->manifest()) && model_->manifest().more_ends.empty())
-    steps.emplace(*this, of == 1 ? StepResult{StepResult::best} : StepResult{StepResult::top, of});
-  const auto next = [&] {
-    if (!steps || ids.empty()) return sampler.draw(next_scores(0));
-    const DeviceCompute& found = steps->results();
-    return of == 1 ? std::optional(found.ids().front()) : sampler.draw(found.ids(), found.top());
+  // On a device the highest scores are enough: as many as the next token is one of, and as rules may take away.
+  const Manifest& m = model_->manifest();
+  const int64_t from = sampler.draws_from(), most = std::min<int64_t>(kMostOfTop, model_->outputs());
+  const bool plain = from == 1 && !sampler.looks_back() && !restricts(m) && m.more_ends.empty();
+  const auto needed = [&] {
+    const int64_t taken = most_restricted(m) + std::ssize(m.more_ends) + sampler.lowers();
+    return std::min<int64_t>(model_->outputs(), std::max<int64_t>(from, 2) + taken);
+  };
+  const int64_t count = sampler.looks_back() ? most : needed();
+  std::optional<Steps> steps;
+  if (model_->on_device() && from > 0 && needed() <= most)
+    steps.emplace(*this, plain ? StepResult{StepResult::best} : StepResult{StepResult::top, count});
+  const auto next = [&]() -> std::optional<int32_t> {
+    if (steps && !ids.empty()) {
+      if (plain) return steps->results().best(0);
+      if (needed() <= count) {
+        std::vector<Ranked> highest = steps->results().top(0);
+        if (highest.front().id < 0) return std::nullopt;
+        if (!restrict_scores(m, positions_[0], highest)) join_ends(m, highest);
+        return sampler.draw(std::move(highest));
+      }
+      steps->finish();
+      steps.reset();
+    }
+    return sampler.draw(next_scores(0));
   };
   while (static_cast<int64_t>(ids.size()) < limit) {
     const std::optional<int32_t> id = next();

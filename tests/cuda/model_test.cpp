@@ -189,12 +189,53 @@ TEST(DeviceModel, RunsFromManyThreads) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(made[i], translated(both.cpu, all[i], 1));
 }
 
+// Each alone and all together.
 TEST(DeviceModel, ObeysTheRulesOfDecoding) {
-  const Both both = translators("softmax/softmax/softmax",
-                                "\n[decode]\nsuppress = [5]\nrepetition_penalty = 1.2\nmin_length = 4\nbeams = 2\n");
-  const Tokens source = sources(*both.cpu, 1, 3)[0];
-  EXPECT_EQ(translated(both.device, source, 1), translated(both.cpu, source, 1));
-  EXPECT_EQ(translated(both.device, source, 2), translated(both.cpu, source, 2));
+  const auto rules = [](const std::string& decode) { return "\n[decode]\nbeams = 2\n" + decode; };
+  std::vector<std::string> tomls;
+  for (const char* decode :
+       {"suppress = [5]\n", "suppress_first = [20, 21, 22, 23]\n", "forced = [9, 7]\n", "min_length = 9\n",
+        "max_length = 8\nforce_end = true\n", "no_repeat = 2\n", "repetition_penalty = 1.2\n",
+        "repetition_penalty = 0.8\n",
+        "suppress = [5]\nrepetition_penalty = 1.2\nno_repeat = 1\nmin_length = 4\nmax_length = 60\nforce_end = true\n"})
+    tomls.push_back(numbers_toml("softmax/softmax/softmax", rules(decode)));
+  for (const char* decode : {"", "min_length = 9\nsuppress = [5]\n"})
+    tomls.push_back(std::regex_replace(numbers_toml("softmax/softmax/softmax", rules(decode)),
+                                       std::regex("(decoder = \\{[^}]*) \\}"), "$1, more_ends = [9, 10, 11] }"));
+  for (const std::string& toml : tomls) {
+    SCOPED_TRACE(toml.substr(toml.find("[decode]")));
+    const Both both{toml, numbers};
+    const Tokens source = sources(*both.cpu, 1, 3)[0];
+    for (const int beams : {1, 3})
+      EXPECT_EQ(translated(both.device, source, beams), translated(both.cpu, source, beams)) << beams;
+    Tokens drawn[2];
+    for (const Loaded& model : {both.cpu, both.device}) {
+      Session session(model, 1);
+      session.read(row(source));
+      Sampling warm = model->manifest().sampling;
+      warm.temperature = 1.5;
+      warm.top_k = 10;
+      Sampler sampler(warm);
+      drawn[model == both.device] = session.sample({}, sampler, 20, nullptr);
+    }
+    EXPECT_EQ(drawn[0], drawn[1]);
+  }
+}
+
+TEST(DeviceModel, NeedsMoreScoresThanTheDeviceNames) {
+  const std::string folder = testing::TempDir();
+  std::ofstream vocabulary(folder + "/vocab.txt");
+  vocabulary << "<pad>\n<s>\n</s>\n";
+  for (int i = 3; i < 600; ++i) vocabulary << "▁" << i << "\n";
+  vocabulary.close();
+  const Both both(untrained_toml("relu") + "[decode]\nno_repeat = 1\nrepetition_penalty = 1.5\nmin_length = 300\n",
+                  folder);
+  const Tokens source{4, 5, 6, 7};
+  for (const int beams : {1, 2}) {
+    const Tokens made = translated(both.device, source, beams, 270);
+    EXPECT_EQ(made.size(), 270u);
+    EXPECT_EQ(made, translated(both.cpu, source, beams, 270)) << beams;
+  }
 }
 
 // From all tokens, from the best that the device names, and the best.

@@ -53,36 +53,39 @@ TEST(Sampler, DrawsByTheSoftmaxOfTheScores) {
   expect_frequencies(counts(at(2.5), scores), hot);
 }
 
-// As of all scores, of which some are equal, or suppressed, or so low that their weight is 0.
-TEST(Sampler, DrawsTheSameFromTheBestAlone) {
+// As of all scores, of which some are equal, or suppressed, or so low that their weight is 0; also where tokens that
+// were there are lowered, until these are all of the highest.
+TEST(Sampler, DrawsTheSameFromTheHighestAlone) {
   const float none = -std::numeric_limits<float>::infinity();
   std::vector<float> all;
-  for (int i = 0; i < 300; ++i) all.push_back(i % 7 == 0 ? none : static_cast<float>(i * 37 % 50) / 8);
+  for (int i = 0; i < 300; ++i) all.push_back(i % 7 == 0 ? none : static_cast<float>(i * 37 % 50) / 8 - 2);
   all[100] = all[200] = 9;
-  std::vector<int32_t> ids(all.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  std::ranges::stable_sort(ids, [&](int32_t a, int32_t b) { return all[a] > all[b]; });
+  std::vector<Ranked> ranked;
+  for (int32_t i = 0; i < 300; ++i) ranked.push_back({i, all[static_cast<size_t>(i)]});
+  rank(ranked);
   for (const int64_t k : {1, 2, 40, 290})
     for (const double p : {1.0, 0.6})
-      for (const double temperature : {0.0, 0.01, 0.8, 5.0}) {
-        Sampling s = at(temperature);
-        s.top_k = k;
-        s.top_p = p;
-        Sampler of_all(s), of_best(s);
-        const int64_t n = of_best.draws_from();
-        EXPECT_EQ(n, temperature == 0 ? 1 : k);
-        const std::vector<int32_t> best(ids.begin(), ids.begin() + n);
-        std::vector<float> theirs;
-        for (const int32_t id : best) theirs.push_back(all[static_cast<size_t>(id)]);
-        for (int i = 0; i < 200; ++i) ASSERT_EQ(of_best.draw(best, theirs), of_all.draw(all));
-      }
+      for (const double temperature : {0.0, 0.01, 0.8, 5.0})
+        for (const auto& [penalty, no_repeat] : {std::pair{1.0, 0}, {1.5, 0}, {1.0, 1}, {1.0, 2}, {3.0, 3}}) {
+          Sampling s = at(temperature);
+          s.top_k = k;
+          s.top_p = p;
+          s.repetition_penalty = penalty;
+          s.no_repeat = no_repeat;
+          Sampler of_all(s), of_highest(s);
+          const int64_t from = of_highest.draws_from();
+          EXPECT_EQ(from, temperature == 0 ? 1 : k);
+          for (int i = 0; i < 270; ++i) {
+            const int64_t n = std::min<int64_t>(300, std::max<int64_t>(from, 2) + of_highest.lowers());
+            ASSERT_EQ(of_highest.draw({ranked.begin(), ranked.begin() + n}), of_all.draw(all)) << i;
+          }
+        }
   Sampling s = at(1);
   s.top_k = 2;
-  EXPECT_EQ(Sampler(s).draw(std::vector<int32_t>{-1, -1}, std::vector<float>{NAN, NAN}), std::nullopt);
-  EXPECT_EQ(Sampler(s).draw(std::vector<int32_t>{3, 4}, std::vector<float>{none, none}), 3);
-  s.repetition_penalty = 2;
-  EXPECT_EQ(Sampler(s).draws_from(), 0);
+  EXPECT_EQ(Sampler(s).draw(std::vector<Ranked>{{3, none}, {4, none}}), 3);
   EXPECT_EQ(Sampler(at(1)).draws_from(), 0);
+  s.repetition_penalty = 0.5;  // raises what was there
+  EXPECT_EQ(Sampler(s).draws_from(), 0);
 }
 
 TEST(Sampler, KeepsTheBest) {
