@@ -257,6 +257,13 @@ void any_state(Law& law) {
        [&](char* row) { std::generate_n(row, sound.row_bytes, [&] { return static_cast<char>(random.bits()); }); }},
       {"bytes 0xff", [&](char* row) { std::memset(row, 0xFF, sound.row_bytes); }},
       {"bytes 0x7f", [&](char* row) { std::memset(row, 0x7F, sound.row_bytes); }},
+      {"floats of a million",
+       [&](char* row) {
+         for (uint64_t at = 0; at + sizeof(float) <= sound.row_bytes; at += sizeof(float)) {
+           const float million = 1e6f;
+           std::memcpy(row + at, &million, sizeof million);
+         }
+       }},
       {"a half that was lost",
        [&](char* row) { std::memset(row + sound.row_bytes / 2, 0, sound.row_bytes - sound.row_bytes / 2); }},
   };

@@ -276,7 +276,8 @@ static __global__ void __launch_bounds__(kThreads) p_gradient_kernel(const Gradi
   if (!w.dp.data) return;
   __syncthreads();
   for (int r = warp(); r < s.l; r += kWarps)
-    if (from + lane() < width) w.dp.at(b, 0, r)[from + lane()] = dp[static_cast<int64_t>(r) * width + from + lane()];
+    if (from + lane() < width)
+      w.dp.at(b, 0, r)[from + lane()] = w.run.aux ? dp[static_cast<int64_t>(r) * width + from + lane()] : 0;
 }
 
 // The keys of a head of the pack attention.

@@ -406,7 +406,8 @@ class Recurrence {
     const int64_t pq_at = static_cast<int64_t>(h_) * s.d;
     if (sight_.past > 0) {
       load_rows(known + pq_at, s.width(), s.l, s.d, pq_, row());
-      live_ = static_cast<int>(known[s.live()]);
+      const Real rows = known[s.live()];  // of a state whose bytes got lost anything
+      live_ = rows >= 0 && rows <= s.l ? static_cast<int>(rows) : 0;
     } else if (sight_.fresh > 0) {
       for (int x = static_cast<int>(threadIdx.x); x < s.l4() * row(); x += kThreads) pq_[x] = 0;
       __syncthreads();

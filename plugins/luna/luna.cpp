@@ -180,7 +180,8 @@ struct Run {
         // o = (1 / t) softmax((1 / t) scale q . sums of A k^T) sums of A v^T.
         [&](int64_t i) __attribute__((always_inline)) {
           const auto t = static_cast<float>(seen.seen(i));
-          const auto rows = static_cast<int64_t>(*known.live);
+          const float live = *known.live;  // of a state whose bytes got lost anything
+          const int64_t rows = live >= 0 && live <= static_cast<float>(s.l) ? static_cast<int64_t>(live) : 0;
           if (rows > 0)
             attend<Isa>(x.q.row(b, h, i), {keys, values, s.d, s.values(), rows}, by / t, t, own.weights,
                         o.row(b, h, i));

@@ -174,7 +174,7 @@ struct Luna : luna::Model {
                                of(io.v),
                                of(io.pk),
                                of(io.pv),
-                               run.aux ? of(io.p_in) : View<Real>{},
+                               of(io.p_in),
                                scratch.pq,
                                scratch.packed,
                                scratch.of_keys,

@@ -347,6 +347,22 @@ TEST(Luna, GivesRowsOfPThatItLeavesOutNoGradient) {
     for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(i >= 5, p.at(0, 0, i, c) == 0) << i;
 }
 
+TEST(Luna, APThatIsNotThereGetsAGradientOfZeros) {
+  for (const bool is_causal : {false, true}) {
+    const Mechanism mech(plugin(), make_block(is_causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, is_causal, 2, 8, 8));
+    Inputs in(mech, 1, 9, 9, 1);
+    Call call;
+    call.without_aux = true;
+    Training<float> training(in, 0, call);
+    Gradients<float> grads = training.gradients();
+    Array& p = grads[static_cast<size_t>(mech.find("p"))];
+    p = in["p"];
+    training.backward(grads);
+    for (int64_t i = 0; i < p.rows; ++i)
+      for (int64_t c = 0; c < p.width; ++c) EXPECT_EQ(0, p.at(0, 0, i, c)) << i;
+  }
+}
+
 TEST(Luna, SavesAsMuchWhateverTheLength) {
   const auto saved = [](bool is_causal, bool tied, int64_t n) {
     const Mechanism mech(plugin(), make_block(is_causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, is_causal, 2, 8, 8),

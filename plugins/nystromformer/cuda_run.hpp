@@ -42,7 +42,7 @@ struct Means {
   int32_t *own, *seen;            // [B]: landmarks of a row; what its queries attend to
 };
 
-// A block for a landmark of each of q and k.
+// A block for a landmark of each of q and k, or for a key and a value that stand in their place.
 template <class T>
 static __global__ void __launch_bounds__(kThreads / 2) means_kernel(const Means<T> w) {
   using Real = RealOf<T>;

@@ -515,7 +515,6 @@ TEST(LinearVariant, AKeyChangesNothingOfThoseThatDoNotSeeIt) {
   }
 }
 
-// Blocks of short runs take batch rows after each other, two of so many.
 // Rows that see more than the 1024 keys of a block beside rows that do not, some with few queries, in calls of one
 // kernel and of another: as the CPU has it, and each with the bits that it has alone.
 TEST(SoftmaxVariant, SplitsTheKeysOfFewQueries) {
@@ -589,6 +588,7 @@ TEST(SoftmaxVariant, SplitsTheKeysOfASource) {
   EXPECT_TRUE(std::isnan(spoilt.at(0, 1, 1, 0)) && std::isnan(spoilt.at(0, 1, 2, 5)));
 }
 
+// Blocks of short runs take batch rows after each other, two of so many.
 TEST(S4dVariant, ANanStaysInItsBatchRow) {
   const int64_t batch = 2112, order = 2;
   const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/s4d.so"), make_block(ATTN_DECODER_SELF, true, 1, 2, 2),

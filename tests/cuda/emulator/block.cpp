@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -125,6 +126,7 @@ Stacks stacks;
 Running block;
 uint32_t block_number = 0;
 Thread* current = nullptr;
+std::thread::id runs_blocks;  // the thread of the host that does; others may fault meanwhile
 context::fiber scheduler;
 #ifdef EMULATOR_ASAN
 const void* scheduler_stack = nullptr;
@@ -438,13 +440,15 @@ void wait_for_copies(int groups_left, Site site) {
 }
 
 bool report_fault(const std::string& what) {
-  if (current) report(what);
-  return current != nullptr;
+  if (runs_blocks != std::this_thread::get_id() || !current) return false;
+  report(what);
+  return true;
 }
 void leave_kernel() { _longjmp(current->escape, 1); }
 
 std::string run_block(dim3 shape, size_t dynamic_bytes, const std::function<void()>& kernel) {
   ++block_number;
+  runs_blocks = std::this_thread::get_id();
   const unsigned n = shape.x * shape.y * shape.z;
   block = {};
   block.kernel = &kernel;
