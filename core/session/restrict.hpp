@@ -53,7 +53,7 @@ inline bool restrict_scores(const Manifest& m, int64_t written, std::vector<Rank
   return only >= 0;
 }
 
-// How many tokens restrict_scores may take away where several may come.
+// The most tokens that restrict_scores may take away where several may come.
 inline int64_t most_restricted(const Manifest& m) {
   return std::ssize(m.suppressed) + std::ssize(m.suppressed_first) +
          (m.min_decode_length > 0 ? 1 + std::ssize(m.more_ends) : 0);

@@ -1,6 +1,9 @@
 // The emulator itself: right kernels compute, and each way of being wrong is seen and named.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <attnkit/kernels/cuda/device.hpp>
 #include <numeric>
 #include <thread>
@@ -395,6 +398,36 @@ TEST(EmulatorDeathTest, TheCpuMayNotTouchDeviceMemory) {
   EXPECT_DEATH(std::printf("%f", static_cast<double>(*static_cast<volatile float*>(x.data))),
                "the CPU reads memory of the device");
   EXPECT_DEATH(*static_cast<volatile float*>(x.data) = 1, "the CPU writes memory of the device");
+}
+
+std::atomic<int> stage{0};
+__global__ void wait_for_the_host(float* x) {
+  x[0] = 1;
+  stage = 1;
+  while (stage == 1) usleep(1000);
+}
+
+// Where pages alone close memory it is open while a kernel runs.
+TEST(EmulatorDeathTest, TheCpuMayNotTouchDeviceMemoryWhileAKernelOfAnotherThreadRuns) {
+  const int key = pkey_alloc(0, 0);
+  if (key < 0) GTEST_SKIP() << "this processor has no protection keys";
+  pkey_free(key);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  Device<float> x(counted(64));
+  EXPECT_DEATH(
+      {
+        alarm(60);
+        std::thread other([&x] {
+          launch(nullptr, 1, 1, 0, wait_for_the_host, x.data);
+          cudaDeviceSynchronize();
+        });
+        while (stage == 0) usleep(1000);
+        std::printf("%f", static_cast<double>(*static_cast<volatile float*>(x.data)));
+        stage = 2;
+        other.join();
+        std::_Exit(0);
+      },
+      "the CPU reads memory of the device");
 }
 
 // --- streams ---
