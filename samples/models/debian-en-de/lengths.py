@@ -1,7 +1,8 @@
-"""How well target lengths are predicted by a ratio and by a table, and what that does to cosformer everywhere: python lengths.py ATTNKIT FOLDER OUT
+"""How well target lengths are predicted by a ratio, a table and a network, and what that does to cosformer everywhere: python lengths.py ATTNKIT FOLDER OUT
 
 FOLDER is what corpus.py made.  OUT/lengths.tsv gets how many pieces of the target each piece of the source makes on average, estimated on train.tsv: the
-lengths of Poisson variables whose means add up, by expectation and maximisation, a rare piece drawn to the mean of all.  The rows are of test.tsv.
+lengths of Poisson variables whose means add up, by expectation and maximisation, a rare piece drawn to the mean of all.  OUT/length.safetensors
+is length.py's.  The rows are of test.tsv.
 """
 import argparse
 import json
@@ -61,7 +62,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attnkit", help="the command")
     parser.add_argument("folder", type=pathlib.Path, help="what corpus.py made")
-    parser.add_argument("out", type=pathlib.Path, help="where the table goes")
+    parser.add_argument("out", type=pathlib.Path, help="where the table goes and the network is")
     parser.add_argument("--lines", type=int, help="only so many of test.tsv, from its beginning")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")
     options = parser.parse_args()
@@ -74,7 +75,8 @@ def main():
     names = " | ".join(f"{low}-{high}" for low, high in BUCKETS)
     print(f"{len(sources)} lines\n\n| lengths | {names} | all (95 %) | BLEU | to ratio (95 %) | beyond |\n|{'---|' * (5 + len(BUCKETS))}")
     base = {}
-    for name, says in {"ratio": None, "lut": f'predict = "lut"\nlut = "{table}"', "reference": 'predict = "reference"'}.items():
+    for name, says in {"ratio": None, "lut": f'predict = "lut"\nlut = "{table}"',
+                       "network": f'predict = "network"\nfile = "{table.with_name("length.safetensors")}"', "reference": 'predict = "reference"'}.items():
         said = re.sub(r'predict = "ratio"\nalpha = .*', says, text) if says else text
         with placed(MODEL, said, dict.fromkeys(ROLES, "cosformer")) as manifest:
             row(name, results(options.attnkit, manifest, sources, references), references, base, options.seed)

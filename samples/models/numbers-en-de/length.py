@@ -8,14 +8,13 @@ network needs; no alignment is claimed. Separators and </s> make one target toke
 The network sees the frozen encoder under placements drawn at random, so that one predictor serves all of them.
 """
 import argparse
-import hashlib
 import random
+import sys
 import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
 from torch import nn
 
 from attnkit.torch import Supernet
@@ -24,37 +23,12 @@ from generate import PhraseSource
 from vocabulary import EOS, PAD, WORD, Tokenizer, load
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from durations import Network  # noqa: E402
+
 TABLE, NETWORK = HERE / "lengths.tsv", HERE / "length.safetensors"
-WIDTH, CHANNELS, KERNEL, DROPOUT = 128, 128, 3, 0.1
+WIDTH = 128
 RIDGE = 1e-6  # a phrase: some words only come together, so their means are no more than shares
-
-
-class Network(nn.Module):
-    """Encoder rows to log(duration + 1): two convolutions, each with ReLU, layer norm and dropout, then a line."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.ModuleDict({"1": _convolution(WIDTH), "2": _convolution(CHANNELS)})
-        self.out = nn.Linear(CHANNELS, 1)
-
-    def forward(self, rows, lengths):
-        """rows [B,M,D]; padding counts as zeros, as what lies before the first row does."""
-        real = (torch.arange(rows.shape[1]) < lengths[:, None])[..., None]
-        for layer in self.conv.values():
-            x = F.relu(layer((rows * real).transpose(1, 2)).transpose(1, 2))
-            rows = F.dropout(layer.norm(x), DROPOUT, self.training)
-        return self.out(rows).squeeze(-1)
-
-    def durations(self, rows, lengths):
-        """Whole numbers, zero on padding."""
-        real = torch.arange(rows.shape[1]) < lengths[:, None]
-        return ((self(rows, lengths).exp() - 1).round().clamp(min=0) * real).long()
-
-
-def _convolution(inputs):
-    layer = nn.Conv1d(inputs, CHANNELS, KERNEL, padding=KERNEL // 2)
-    layer.norm = nn.LayerNorm(CHANNELS)
-    return layer
 
 
 def estimate(pool, tokens):
@@ -128,7 +102,7 @@ def draw_encoder(model, rng):
 def train(pool, separator, steps, tokens, seed):
     """pool: phrases with the durations of their tokens."""
     torch.manual_seed(seed)
-    model, network = Supernet.from_manifest(HERE / "model.toml"), Network()
+    model, network = Supernet.from_manifest(HERE / "model.toml"), Network(WIDTH)
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3, betas=(0.9, 0.98))
     rng, step, index, start, sums = random.Random(f"{seed}:encoders"), 0, 0, time.monotonic(), [0.0, 0]
     while step < steps:
@@ -172,11 +146,7 @@ def main():
     (options.out / TABLE.name).write_text(text, encoding="utf-8")
     pool = [(ids, apportion(ids, len(target), means)) for ids, target in phrases]
     network = train(pool, separator, options.steps, options.tokens, options.seed)
-    state = {f"length.{name}": value.half().contiguous() for name, value in network.state_dict().items()}
-    file = options.out / NETWORK.name
-    save_file(state, file)
-    file.chmod(0o644)
-    print(f"sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}")
+    print(f"sha256 {network.save(options.out / NETWORK.name)}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from samples import TEXT
 from batches import Batch
 from generate import read_tsv
-from length import NETWORK, TABLE, Network
+from length import NETWORK, TABLE, WIDTH, Network
 from model import MECHANISMS, per_role
 from vocabulary import EOS, Tokenizer, load
 from weights import load_model, sha256
@@ -19,7 +19,7 @@ GOLDEN = TEXT / "expected" / "length.json"
 
 
 def load_network(path=NETWORK):
-    network = Network()
+    network = Network(WIDTH)
     network.load_state_dict({name.removeprefix("length."): value.float() for name, value in load_file(path).items()})
     return network.eval()
 
