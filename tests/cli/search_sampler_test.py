@@ -94,7 +94,7 @@ class Sampler(SearchTest):
             self.wait_for(lambda: len(self.asked()) > 2, process)
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            before = self.journal()
+            before = self.whole_lines()
             proposed = [line for line in before if line.get("key", "").startswith("proposed|")]
             self.log.unlink()
             self.search(*self.options(mode, *options), "--resume")

@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+import time
 import unittest
 
 try:
@@ -86,6 +87,26 @@ class Optuna(SearchTest):
         before = self.journal()
         self.search(*options, "--resume", model=SAMPLE)
         self.assertEqual(self.journal(), before)
+
+    def test_a_kill_changes_nothing(self):
+        # Ranked by quality, so that timings have no say in what is proposed.
+        options = ["--sampler", shlex.join([*OPTUNA, "--batch", "2"]), "--rank", "quality", "--trials", "14",
+                   *(word for unit in UNITS for word in ("--space", f"{unit['name']}={','.join(unit['choices'])}"))]
+        self.search(*options)
+        whole = {p["id"] for p in self.result()["placements"]}
+        self.assertEqual(len(whole), 14)
+        self.out = self.folder / "killed"
+        process = self.start(*options, "--progress", "none")
+        journal = self.out / "journal.jsonl"
+        while process.poll() is None and (not journal.exists() or journal.read_text().count('"proposed|') < 8):
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        before = self.whole_lines()
+        self.assertLess(sum(line.get("key", "").startswith("proposed|") for line in before), 14)
+        self.search(*options, "--resume")
+        self.assertEqual(self.journal()[:len(before)], before)
+        self.assertEqual({p["id"] for p in self.result()["placements"]}, whole)
 
     def test_without_optuna(self):
         (self.folder / "optuna.py").write_text("raise ImportError('none')")
