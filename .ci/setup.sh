@@ -45,7 +45,7 @@ install_torch() {
   echo "torch could not be installed: the tests of attnkit.torch are skipped"
 }
 
-# Gives the tests of the Python package numpy, mypy, onnx and onnxruntime, where tests/python/tools/python looks for them.
+# Gives the tests of the Python package numpy, mypy, onnx, onnxruntime and optuna, where tests/python/tools/python looks for them.
 install_python_tools() {
   local venv=${XDG_CACHE_HOME:-$HOME/.cache}/attnkit/python-tools wanted=tests/python/tools/requirements.txt
   [ -n "${ATTNKIT_TOOLS_PYTHON:-}" ] && return 0
@@ -56,7 +56,7 @@ install_python_tools() {
     cp "$wanted" "$venv/requirements.txt" && return 0
   fi
   rm -rf "$venv"
-  echo "numpy, mypy and onnxruntime could not be installed: tests of the Python package with them are skipped"
+  echo "numpy, mypy, onnxruntime and optuna could not be installed: tests of the Python package with them are skipped"
 }
 
 # configure <folder> [cmake options]: the same options for the quickstart and the tests, so that they can share a tree.

@@ -164,7 +164,8 @@ Json settings_json(const Search& search) {
   if (s.limits.min_quality_ratio) limits["min_quality_ratio"] = *s.limits.min_quality_ratio;
   if (s.limits.max_state) limits["max_state"] = *s.limits.max_state;
   if (s.limits.max_latency) limits["max_latency"] = *s.limits.max_latency;
-  return {{"strategy", strategy_names[static_cast<size_t>(s.strategy)]},
+  return {{"strategy", s.sampler.empty() ? strategy_names[static_cast<size_t>(s.strategy)] : "sampler"},
+          {"sampler", s.sampler.empty() ? Json() : Json(s.sampler)},
           {"per_layer", s.per_layer},
           {"effort", effort_names[static_cast<size_t>(s.effort)]},
           {"confidence", s.confidence},

@@ -7,6 +7,7 @@
 
 #include "core/search/failure.hpp"
 #include "core/search/json_text.hpp"
+#include "core/search/sampler.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -29,6 +30,8 @@ Search::Search(Settings settings, Space space, const ManifestText& manifest, con
                Journal& journal, const Host& host)
     : settings_(std::move(settings)),
       space_(std::move(space)),
+      log_path_(command.log_path),
+      host_(host),
       runner_(settings_, space_, manifest, command, journal, host),
       leader_(settings_, [this](const Record& r) { return standing(r, input(std::numeric_limits<int64_t>::max())); }) {
   runner_.best = [this](const Record& changed) { return leader(changed); };
@@ -138,8 +141,10 @@ void Search::scale() {
 }
 
 void Search::explore() {
+  const bool is_sampled = !settings_.sampler.empty();
   const std::unique_ptr<Strategy> strategy =
-      settings_.strategy == StrategyKind::grid ? make_grid(space_)
+      is_sampled ? make_sampler(space_, settings_, runner_.proposals(), log_path_, host_.stop)
+      : settings_.strategy == StrategyKind::grid ? make_grid(space_)
       : settings_.strategy == StrategyKind::ablation
           ? make_ablation(space_, settings_.per_layer)
           : make_guided_evolution(space_, settings_.per_layer, settings_.trials, settings_.seed);
@@ -148,6 +153,7 @@ void Search::explore() {
     std::vector<Record*> records;
     for (const Placement& placement : strategy->next(outcomes(asked))) records.push_back(record_of(placement));
     if (records.empty()) break;
+    if (is_sampled) runner_.keep_proposals(records);
     measure(records, runner_.rungs().front(), settings_.blocks);
     asked.insert(asked.end(), records.begin(), records.end());
   }

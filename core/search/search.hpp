@@ -1,9 +1,9 @@
 // A whole search: probes what mechanisms accept, fixes the scale of quality, explores, races what was found, and tests
 // the top group.
 //
-// settings and space say what is asked; strategy proposes placements; trial_runner has each measured in a worker
-// process (worker/, which answers as trial/ says) and keeps it in the journal; race says who is measured further and
-// who is in the top group, ranking in what order, and result writes it down.
+// settings and space say what is asked; strategy, or sampler, proposes placements; trial_runner has each measured in a
+// worker process (worker/, which answers as trial/ says) and keeps it in the journal; race says who is measured further
+// and who is in the top group, ranking in what order, and result writes it down.
 #pragma once
 
 #include <algorithm>
@@ -80,6 +80,8 @@ class Search {
 
   Settings settings_;
   Space space_;
+  const std::string log_path_;
+  const Host& host_;
   TrialRunner runner_;
   Declared declared_;
   std::deque<Record> records_;  // in the order they were proposed

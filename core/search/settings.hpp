@@ -29,6 +29,7 @@ struct Limits {
 
 struct Settings {
   StrategyKind strategy = StrategyKind::grid;
+  std::string sampler;  // a command that proposes placements in place of the strategy; empty: none
   bool per_layer = false;
   Effort effort =
       Effort::standard;      // quick: the screening alone; thorough: all examples and blocks for every placement
@@ -39,7 +40,7 @@ struct Settings {
   std::vector<int64_t> lengths = {64, 512, 4096};  // tokens at which finalists are timed
   Limits limits;
   RcpSettings weights;
-  int trials = 64;  // placements that strategy pareto tries at most
+  int trials = 64;  // placements that strategy pareto or a sampler tries at most
   uint64_t seed = 1;
   std::string data, test;      // paths; test may be empty
   bool test_is_data = false;   // byte for byte

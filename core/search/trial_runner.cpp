@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 
 constexpr double open_timeout = 60;
 constexpr int noise_repetitions = 5;
+const std::string proposal_key = "proposed|";
 
 // The journal keeps of a trial its result, or how it failed, with the limit that it was beyond.
 Json entry_of(const TrialReply& reply, const Settings& settings) {
@@ -334,6 +335,28 @@ void TrialRunner::cost(const std::vector<Record*>& records, const std::vector<in
   }
   WorkerPool fresh(timing_, 1, open_timeout);
   run("cost", fresh, tasks);
+}
+
+void TrialRunner::keep_proposals(const std::vector<Record*>& records) {
+  for (const Record* r : records) {
+    const std::string key = proposal_key + r->id;
+    Json choices = Json::array();
+    for (const int choice : r->placement) choices.push_back(space_.choice(choice).label);
+    if (!journal_.find(key)) journal_.add(key, {{"choices", choices}});
+  }
+}
+
+std::set<Placement> TrialRunner::proposals() const {
+  std::set<Placement> found;
+  for (const auto& [key, body] : journal_.trials()) {
+    const Json labels = key.starts_with(proposal_key) ? body.value("choices", Json()) : Json();
+    Placement placement;
+    for (const Json& label : labels)
+      for (size_t c = 0; c < space_.choices.size(); ++c)
+        if (is_text(label, space_.choices[c].label)) placement.push_back(static_cast<int>(c));
+    if (placement.size() == space_.blocks.size()) found.insert(std::move(placement));
+  }
+  return found;
 }
 
 // A refusal at the ranked length ends a candidate.  Ranked are the medians over blocks.

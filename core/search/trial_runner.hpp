@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,10 @@ class TrialRunner {
   void cost(const std::vector<Record*>& records, const std::vector<int64_t>& lengths, Timing timing, int real = 0);
   // The test set: teacher-forced, or decoded greedily for bleu; `decoded` are decoded greedily whatever the metric.
   void test(const std::vector<Record*>& records, const std::vector<Record*>& decoded);
+
+  // The journal's list of what samplers proposed; a placement of choices that the space lacks is left out.
+  void keep_proposals(const std::vector<Record*>& records);
+  std::set<Placement> proposals() const;
 
   std::function<std::string(const Record& changed)> best;  // for progress; called after each trial
 

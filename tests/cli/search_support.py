@@ -85,6 +85,10 @@ class SearchTest(CommandTest):
     def journal(self, out=None):
         return [json.loads(line) for line in ((out or self.out) / "journal.jsonl").read_text().splitlines()]
 
+    def whole_lines(self):
+        """Of a journal whose last line may be cut."""
+        return [json.loads(line) for line in (self.out / "journal.jsonl").read_bytes().split(b"\n")[:-1]]
+
     def start(self, *options, out=None, **more):
         return subprocess.Popen([COMMAND, "search", self.model, "-o", out or self.out, *quick(options)],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)

@@ -9,9 +9,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
-#include "core/search/worker/channel.hpp"
-#include "core/search/worker/process_memory.hpp"
-#include "core/search/worker/worker_process.hpp"
+#include "core/search/worker/worker.hpp"
 
 namespace attnkit::core::search {
 namespace {
@@ -69,101 +67,6 @@ double slow_after(std::vector<double> seconds) {
   return std::max(1.0, 2 * *middle);
 }
 
-struct WorkerPool::Worker {
-  explicit Worker(const WorkerCommand& command)
-      : process(command.argv, command.log_path), lines(process.socket()), max_memory(command.memory) {}
-  Worker(const LaunchedHost& host, const std::string& log_path)
-      : process({"/bin/sh", "-c", host.command}, log_path, WorkerProcess::Speaks::standard_files),
-        lines(process.socket()),
-        max_memory(0) {}
-
-  bool is_busy() const { return id != 0; }
-
-  // It was asked nothing: an end, or words, are leftovers of the trial before.
-  bool is_stale() {
-    return process.has_ended() || lines.has_received() || lines.receive() != LineChannel::Arrival::none;
-  }
-
-  void ask(nlohmann::json request, uint64_t new_id, double timeout) {
-    id = new_id;
-    request["id"] = id;
-    begin = Clock::now();
-    const std::chrono::duration<double> longest(std::min(1e8, timeout));
-    deadline = begin + std::chrono::duration_cast<Clock::duration>(longest);
-    timeout_seconds = timeout;
-    lines.put(request);
-    lines.flush();
-  }
-
-  // No value while it works; its process is dead when it crashed or timed out.
-  std::optional<TrialReply> poll() {
-    lines.flush();
-    const bool has_ended = process.has_ended();  // before reading: what it said last is there by now
-    for (;;) {
-      if (const auto line = lines.next_line()) return understand(*line);
-      switch (lines.receive()) {
-        case LineChannel::Arrival::some:
-          break;
-        case LineChannel::Arrival::none:
-          if (has_ended) return crash(process.end(0));
-          if (max_memory > 0 && own_memory_of(process.pid()).value_or(0) > max_memory) return take_too_much();
-          if (Clock::now() < deadline) return std::nullopt;
-          process.end(0);
-          return reply(TrialReply::timed_out, nullptr, fmt::format("no reply within {:g} s", timeout_seconds));
-        case LineChannel::Arrival::unread:
-          has_read = false;
-          [[fallthrough]];
-        case LineChannel::Arrival::ended:
-          return crash(process.end(1));
-        case LineChannel::Arrival::too_long:
-          return crash(fmt::format("sent no JSON, but a line of more than {} MiB", LineChannel::max_line >> 20));
-      }
-    }
-  }
-
-  WorkerProcess process;
-  LineChannel lines;
-  const uint64_t max_memory;
-  bool is_open = false;  // has replied to open
-  bool has_read = true;  // false: ended before it had read the request
-  bool is_used = false;  // has run a trial, of which something may be left in its memory
-  uint64_t id = 0;       // of the request it works on; 0: none
-  size_t trial = 0;      // index of that request, once open
-  Clock::time_point begin, deadline;
-  double timeout_seconds = 0;
-
- private:
-  TrialReply reply(TrialReply::Status status, nlohmann::json body, std::string reason) const {
-    return {0, status, std::move(body), std::move(reason), seconds_since(begin)};
-  }
-
-  TrialReply take_too_much() {
-    process.end(0);
-    const double mib = static_cast<double>(max_memory) / (1024 * 1024);
-    const std::string size = mib < 1024 ? fmt::format("{:.1f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-    return reply(TrialReply::error, {{"kind", "memory"}},
-                 fmt::format("needs more than the {} of --trial-memory", size));
-  }
-
-  TrialReply crash(std::string reason) {
-    process.end(0);
-    return reply(TrialReply::crashed, nullptr, reason.empty() ? "closed its channel without a reply" : reason);
-  }
-
-  TrialReply understand(const std::string& line) {
-    nlohmann::json message = nlohmann::json::parse(line, nullptr, false);
-    if (message.is_discarded()) return crash(fmt::format("sent no JSON, but {} other bytes", line.size()));
-    if (!message.is_object() || !message["ok"].is_boolean()) return crash("sent JSON that is no reply: no \"ok\"");
-    if (message["id"] != id)
-      return crash(fmt::format("sent a reply to request {}, not to {}", one_line(message["id"]).substr(0, 40), id));
-    if (message["ok"].get<bool>()) return reply(TrialReply::ok, std::move(message["result"]), {});
-    nlohmann::json& error = message["error"];
-    if (!error.is_object() || !error["message"].is_string()) return crash("sent an error without a message");
-    std::string text = error["message"];
-    return reply(TrialReply::error, std::move(error), std::move(text));
-  }
-};
-
 namespace {
 
 bool accepts(const TrialRequest& request, const nlohmann::json& result) try {
@@ -204,7 +107,11 @@ size_t WorkerPool::usable_hosts() const {
 
 void WorkerPool::start(size_t slot) {
   const LaunchedHost* host = host_of(slot);
-  workers_[slot] = host ? std::make_unique<Worker>(*host, command_.log_path) : std::make_unique<Worker>(command_);
+  using Speaks = WorkerProcess::Speaks;
+  workers_[slot] =
+      host ? std::make_unique<Worker>(std::vector<std::string>{"/bin/sh", "-c", host->command}, command_.log_path,
+                                      Speaks::standard_files, 0)
+           : std::make_unique<Worker>(command_.argv, command_.log_path, Speaks::descriptor, command_.memory);
   nlohmann::json open = command_.open;
   if (host && !host->opened.is_null()) open.erase("expects");  // which a worker before this one has compared
   workers_[slot]->ask(std::move(open), ++latest_id_, open_timeout_);

@@ -12,6 +12,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/search/failure.hpp"
+#include "core/search/worker/worker.hpp"
 
 namespace attnkit::core::search {
 
@@ -47,22 +48,11 @@ struct TrialRequest {
   std::function<bool(const nlohmann::json& result)> accepts = {};
 };
 
-struct TrialReply {
-  enum Status { ok, error, crashed, timed_out };
-  size_t tag = 0;
-  Status status = ok;
-  nlohmann::json body;    // ok: the reply's "result"; error: its "error", an object; else null
-  std::string reason;     // one line unless ok: the error's message, "killed by signal 11 (Segmentation fault)", ...
-  double seconds = 0;     // from sending the request to the end of the trial
-  std::string host = {};  // the LaunchedHost's name
-};
-
 // Returns the seconds after which another host runs a trial as well: twice the median of those that ended, at least 1.
 double slow_after(std::vector<double> seconds);
 
-// Workers speak through a WorkerChannel.  A request is an object; a reply is {"id":ID,"ok":true,"result":...} or
-// {"id":ID,"ok":false,"error":{"kind":...,"message":...}}, and anything else ends its worker.  Belongs to one thread,
-// the workers die with it.  Its functions are not called from within done or stop.
+// Workers speak through a WorkerChannel, and as Worker says.  Belongs to one thread, the workers die with it.  Its
+// functions are not called from within done or stop.
 //
 // Each host has as many workers.  A trial that crashes, is late or wants memory on one is run once more on another;
 // what is still under way when nothing is left to start, and takes long, is run on another as well, and the first reply
@@ -93,7 +83,6 @@ class WorkerPool {
            const std::function<bool()>& stop);
 
  private:
-  struct Worker;
   class Run;
 
   void start(size_t slot);

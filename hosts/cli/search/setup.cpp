@@ -93,7 +93,8 @@ const Options search_options = {
     {"resume", nullptr, "go on with the journal in that folder"},
     {"bundle", "DIR", "a new folder with the winner and all it needs, to copy and run elsewhere"},
     {"strategy", "ablation|grid|pareto", "what is tried (default grid)"},
-    {"per-layer", nullptr, "layers of a role may differ (ablation, pareto)"},
+    {"sampler", "COMMAND", "a program that proposes what is tried, such as \"python3 -m attnkit.optuna\""},
+    {"per-layer", nullptr, "layers of a role may differ (ablation, pareto, --sampler)"},
     {"space", "ROLE=NAME,...", "mechanisms that may sit in a role, or ROLE=all; may be repeated", true},
     {"baseline", "NAME", "mechanism in every block of what all is compared with"},
     {"data", "FILE", "examples that the search measures quality on: input or recording, tab, reference"},
@@ -105,8 +106,8 @@ const Options search_options = {
     {"min-quality-ratio", "X", "least quality, as a share of the baseline's"},
     {"max-state", "SIZE", "most state of a session of --length tokens, such as 64KiB"},
     {"max-latency", "TIME", "longest time of a token, such as 500us"},
-    {"trials", "N", "most placements that strategy pareto tries (default 64)"},
-    {"seed", "N", "of strategy pareto (default 1)"},
+    {"trials", "N", "most placements that strategy pareto or --sampler tries (default 64)"},
+    {"seed", "N", "of strategy pareto and --sampler (default 1)"},
     {"quick", nullptr, "no more than the screening, and says so"},
     {"thorough", nullptr, "all examples and timings for every placement"},
     {"confidence", "X", "that the best placement is in the top group (default 0.95)"},
@@ -153,6 +154,10 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   const json own = own_settings(description);
   search::Settings s;
   s.strategy = static_cast<search::StrategyKind>(chosen(arguments, own, "strategy", search::strategy_names, "grid"));
+  s.sampler = arguments.text("sampler", "");
+  if (arguments.has("sampler") && arguments.has("strategy"))
+    fail(Exit::usage, "--sampler and --strategy both say what is tried: give one of them");
+  if (arguments.has("sampler") && s.sampler.empty()) fail(Exit::usage, "--sampler is empty: it must be a command");
   s.per_layer = arguments.has("per-layer") || own.value("per_layer", false);
   s.metric = static_cast<search::Metric>(chosen(arguments, own, "metric", search::metric_names,
                                                 search::metric_names[static_cast<size_t>(usual_metric(description))]));

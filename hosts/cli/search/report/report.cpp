@@ -49,7 +49,8 @@ std::string data_html(const Json& result, const char* split) {
 }
 
 std::string strategy_text(const SearchView& view, const Json& settings) {
-  return listed({text_in(settings, "strategy"), view.effort.empty() ? "" : view.effort + " effort",
+  return listed({text_in(settings, "strategy"), text_in(settings, "sampler"),
+                 view.effort.empty() ? "" : view.effort + " effort",
                  view.per_layer ? "layer by layer" : "one mechanism per role",
                  counted_text(view.trials.size(), "placement"), view.rank.empty() ? "" : "ranked by " + view.rank,
                  with_number("at {} tokens", view.length), counted_in(settings, "jobs", "job")});
