@@ -1,6 +1,7 @@
 // s4d on CUDA: the mathematics of s4d.cpp.
 #include <algorithm>
 #include <attnkit/kernels/cuda/launch.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "cuda_gradient.hpp"
 
@@ -149,4 +150,4 @@ struct S4d : s4d::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(S4d)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<S4d>)

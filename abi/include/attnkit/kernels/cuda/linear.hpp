@@ -28,6 +28,7 @@
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
 #include <attnkit/kernels/cuda/linear/follow_gradient.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 namespace attnkit::cuda::linear {
 
@@ -47,7 +48,7 @@ struct Setup {
 };
 
 template <class T>
-class Mechanism {
+class InF32 {
   template <class Real>
   using Device = typename T::template Device<Real>;
   static constexpr bool kTrains = Differentiable<Device<float>>;
@@ -65,7 +66,7 @@ class Mechanism {
   static constexpr About about = on_cuda(T::about);
   static Options options() { return T::options(); }
 
-  Mechanism(const attn_block& b, const Values& values, Ports& ports)
+  InF32(const attn_block& b, const Values& values, Ports& ports)
       : block_(b),
         shape_(b),
         guard_(Guard::from(values)),
@@ -263,6 +264,9 @@ class Mechanism {
   T map_;
   Learned learned_;
 };
+
+template <class T>
+using Mechanism = TrainsHalves<InF32<T>>;
 
 }  // namespace attnkit::cuda::linear
 #endif
