@@ -607,7 +607,7 @@ TEST(S4dVariant, ANanStaysInItsBatchRow) {
   for (int64_t b = 1; b < batch; ++b) EXPECT_EQ(got.at(b, 0, 0, 0), want.at(b, 0, 0, 0)) << b;
 }
 
-// Rows of more than the 4096 of a block, by orders of few states to a lane and of many.
+// Rows of more than the 4096 of a block and others, by orders of few states to a lane and of many.
 class LongS4d : public testing::TestWithParam<int64_t> {
  protected:
   const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/s4d.so");
@@ -616,7 +616,7 @@ class LongS4d : public testing::TestWithParam<int64_t> {
                    encoder = make_block(ATTN_ENCODER_SELF, false, 1, 3, 3);
   const Settings settings{{"order", GetParam()}};
   Call call;
-  LongS4d() { call.q_len = call.k_len = {5000, 4500, 70}; }
+  LongS4d() { call.q_len = call.k_len = {5000, 4500, 3000, 70}; }
 };
 INSTANTIATE_TEST_SUITE_P(Cuda, LongS4d, testing::Values(4, 300),
                          [](const auto& info) { return "OfOrder" + std::to_string(info.param); });
@@ -629,7 +629,7 @@ TEST_P(LongS4d, RowsAreSplit) {
 TEST_P(LongS4d, GradientsOfRowsAreSplit) {
   for (const attn_block& block : {causal, encoder}) {
     const Mechanism here(cpu, block, settings), there(cuda, block, settings);
-    Inputs in(here, 3, 5000, 5000, 1), same(there, 3, 5000, 5000, 1);
+    Inputs in(here, 4, 5000, 5000, 1), same(there, 4, 5000, 5000, 1);
     const auto x = static_cast<size_t>(here.find("x")), o = size_t{here.output()};
     const auto of_x = [&](Inputs& inputs, const Call& of, const auto& give) {
       Training<float> training(inputs, 0, of);
@@ -644,7 +644,7 @@ TEST_P(LongS4d, GradientsOfRowsAreSplit) {
     const auto keep = [&](const Array& random) { given = random; };
     const Array want = of_x(in, call, keep), got = of_x(same, call, keep);
     EXPECT_LE(rms_ratio(got, want), 2 * kGate);
-    for (const int64_t b : {0, 1, 2}) {
+    for (const int64_t b : {0, 1, 2, 3}) {
       const int64_t n = call.q_len[static_cast<size_t>(b)];
       Inputs one = alone(same, b, n, n);
       const Array single = of_x(one, {}, [&](Array& to) {
