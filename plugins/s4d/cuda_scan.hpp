@@ -3,8 +3,8 @@
 // The recurrence is run row by row with everything in registers: a lane has one channel and 2 or 8 of its states, a
 // warp 8 channels by four lanes, and longer orders have more warps for the same channels.  Lanes leave what their
 // states add to a row in shared memory, and a tile of rows is added up at once, always in the same order, so a stream
-// gives the same bits however it is split.  A block makes the discrete form from the learned tensors itself, in f64,
-// once for all batch rows that it runs.
+// gives the same bits in any pieces that are not split.  A block makes the discrete form from the learned tensors
+// itself, in f64, once for all batch rows that it runs.
 //
 // A long row has a block for each of its segments, so that a few channels fill a device, in three kernels: segments are
 // run from states of zeros, without results, begin_kernel makes of the states at their ends those with which segments
