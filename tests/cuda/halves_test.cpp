@@ -274,6 +274,25 @@ TEST(LatteHalves, SumsMayBeBeyondF16) {
   }
 }
 
+// Rows that are split among blocks, beside one that is not.
+TEST(S4dHalves, LongRowsEqualTheCpu) {
+  for (const bool causal : {false, true})
+    for (const Type& type : kTypes) {
+      const Settings settings{{"order", int64_t{4}}};
+      const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/s4d.so"), make_block(ATTN_ENCODER_SELF, causal, 1, 3, 3),
+                           settings),
+          there(load(ATTNKIT_EMULATED_DIR "/s4d.so"), here.block(), settings);
+      Inputs in(here, 3, 5000, 5000, 1), same(there, 3, 5000, 5000, 1);
+      round_inputs(in, type);
+      round_inputs(same, type);
+      Call call;
+      call.q_len = call.k_len = {5000, 4500, 70};
+      const Array want = run_whole(in, 0, call);
+      const InType chosen(type);
+      EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name << " " << causal;
+    }
+}
+
 // Situations have no more than two blocks of bigbird's default size, and no more tokens than nystromformer's landmarks.
 TEST(EncoderHalves, ManyBlocksAndLandmarksEqualTheCpu) {
   const attn_block block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
