@@ -110,16 +110,22 @@ class Whole {
       all.insert(all.end(), tensors);
       enqueue(graphs.gradient->plan, r, all, s.run.lengths, scale, s.run.workspace);
     };
+    // A gradient that nobody wants goes to scratch, so that the others are made in the same way.
+    const auto into = [](const Side& side, const View<uint16_t>& x, uint16_t* room) {
+      return x.data == nullptr ? room : side.lies_well(x) ? x.data : nullptr;
+    };
+    uint16_t *const to_q = into(sides.q, dq, s.dq), *const to_k = into(sides.k, dk, s.dk),
+                    *const to_v = into(sides.v, dv, s.dv);
     if (fills(r) && sides.q.lies_well(q) && sides.k.lies_well(k) && sides.v.lies_well(v) && sides.o.lies_well(o) &&
-        sides.o.lies_well(given) && sides.q.lies_well(dq) && sides.k.lies_well(dk) && sides.v.lies_well(dv))
+        sides.o.lies_well(given) && to_q && to_k && to_v)
       return enqueue_with(full_, {{Id::kQ, q.data},
                                   {Id::kK, k.data},
                                   {Id::kV, v.data},
                                   {Id::kO, o.data},
                                   {Id::kGivenO, given.data},
-                                  {Id::kGivenQ, dq.data},
-                                  {Id::kGivenK, dk.data},
-                                  {Id::kGivenV, dv.data}});
+                                  {Id::kGivenQ, to_q},
+                                  {Id::kGivenK, to_k},
+                                  {Id::kGivenV, to_v}});
     pack(name, r, sides.q, q, s.run.q, s.run.lengths.queries);
     pack(name, r, sides.k, k, s.run.k, s.run.lengths.keys);
     pack(name, r, sides.v, v, s.run.v);
@@ -145,7 +151,7 @@ class Whole {
     const int32_t *lengths, *others;
     int64_t count(int64_t batch) const { return batch * rows * heads * width; }
     bool lies_well(const View<uint16_t>& x) const {
-      return x.data && reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.head == width && x.next == heads * width &&
+      return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.head == width && x.next == heads * width &&
              x.batch == rows * heads * width;
     }
   };
