@@ -193,14 +193,16 @@ class Staged {
     run.ports = tensors.data();
   }
   bool is_sound() const { return conformance::is_sound(plan_, run); }
+  // Do tensors of 16 bits lie as a model has them?
+  bool packed() const { return packed_; }
 
   void copy(uint64_t scratch_bytes, bool has_run) {
     rounded_.resize(tensors.size());
     static std::atomic<unsigned> runs{0};
-    const bool packed = runs++ / 2 % 2 == 0;
+    packed_ = runs++ / 2 % 2 == 0;
     for (size_t i = 0; i < tensors.size() && plan_.half; ++i)
       if (plan_.of->ports[i]->kind <= ATTN_OUTPUT) {
-        rounded_[i] = std::make_unique<Rounded>(tensors[i], *plan_.half, device, packed);
+        rounded_[i] = std::make_unique<Rounded>(tensors[i], *plan_.half, device, packed_);
         tensors[i] = rounded_[i]->tensor();
       }
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -275,6 +277,7 @@ class Staged {
   attn_run kept_{};
   std::vector<attn_tensor> kept_tensors_;
   std::vector<std::unique_ptr<Rounded>> rounded_;
+  bool packed_ = false;
 
  public:
   Device device;
@@ -313,7 +316,16 @@ int32_t backward(const attn_plan* handle, const attn_grad* given, attn_error* er
   attn_grad grad{sizeof grad, 0, &staged.run, grads.data()};
   if (!staged.is_sound()) return cuda->backward(plan.plan, &grad, error);
   staged.copy(here.exec->scratch_bytes, true);
-  for (attn_tensor& t : grads) t.data = staged.device.copy(static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
+  std::vector<std::unique_ptr<Rounded>> rounded(grads.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    attn_tensor& t = grads[i];
+    if (plan.half && t.data && plan.of->ports[i]->kind <= ATTN_OUTPUT) {
+      rounded[i] = std::make_unique<Rounded>(t, *plan.half, staged.device, staged.packed());
+      t = rounded[i]->tensor();
+    } else {
+      t.data = staged.device.copy(static_cast<char*>(t.data), extent(t), t.dtype_bits / 8);
+    }
+  }
   const std::vector<attn_tensor> kept = grads;
   const int32_t code = enqueue(staged.device.stream, [&] {
     const int32_t done = cuda->backward(plan.plan, &grad, error);
@@ -322,10 +334,15 @@ int32_t backward(const attn_plan* handle, const attn_grad* given, attn_error* er
     return done;
   });
   for (size_t i = 0; i < kept.size() && code == ATTN_OK; ++i)
-    if (given->grads[i].data) staged.fetch(given->grads[i].data, kept[i].data, extent(kept[i]));
+    if (rounded[i])
+      rounded[i]->fetch(staged.device.stream);
+    else if (given->grads[i].data)
+      staged.fetch(given->grads[i].data, kept[i].data, extent(kept[i]));
   if (code == ATTN_OK) staged.fetch_all();
-  const std::string fault = gpu->wait(staged.device.stream);
-  return fault.empty() ? code : device_error(error, fault);
+  if (const std::string fault = gpu->wait(staged.device.stream); !fault.empty()) return device_error(error, fault);
+  for (size_t i = 0; i < kept.size() && code == ATTN_OK; ++i)
+    if (rounded[i] && plan.of->ports[i]->kind != ATTN_OUTPUT) rounded[i]->give_back();
+  return code;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // bigbird on CUDA: the mathematics of bigbird.cpp.
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "model.hpp"
 
@@ -126,4 +127,4 @@ struct BigBird : bigbird::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(BigBird)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<BigBird>)

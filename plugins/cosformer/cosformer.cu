@@ -18,21 +18,17 @@ struct Map {
 
   // N and M of batch row b.
   __device__ double n(int64_t b) const {
-    if (q_total) return q_total[b];
-    return static_cast<double>(q_len ? q_len[b] : queries);
+    return q_total ? q_total[b] : static_cast<double>(q_len ? q_len[b] : queries);
   }
   __device__ double m(int64_t b) const {
-    if (self) return n(b);
-    if (k_total) return k_total[b];
-    return static_cast<double>(k_len ? k_len[b] : keys);
+    return self ? n(b) : k_total ? k_total[b] : static_cast<double>(k_len ? k_len[b] : keys);
   }
   // Cosine and sine of a row's proportion.
   template <bool kQuery>
   __device__ void turn(const Place& at, Real& c, Real& s) const {
     const double own = kQuery ? n(at.b) : m(at.b), other = !joint ? 0 : kQuery ? m(at.b) : n(at.b);
-    double i = static_cast<double>(at.position + 1);
-    if (saturate && i > own) i = own;
-    quarter_turns(quotient(static_cast<Real>(i), static_cast<Real>(joint && other > own ? other : own)), c, s);
+    const double i = static_cast<double>(at.position + 1), reached = saturate && i > own ? own : i;
+    quarter_turns(quotient(static_cast<Real>(reached), static_cast<Real>(joint && other > own ? other : own)), c, s);
   }
   template <bool kQuery, class X>
   __device__ void features(const X& x, const Place& at, const Row<Real>& row) const {

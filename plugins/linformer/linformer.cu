@@ -1,5 +1,6 @@
 // linformer on CUDA: the mathematics of linformer.cpp.
 #include <attnkit/kernels/cuda/launch.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "cuda_gradient.hpp"
 #include "model.hpp"
@@ -202,4 +203,4 @@ struct Linformer : linformer::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Linformer)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<Linformer>)

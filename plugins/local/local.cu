@@ -1,5 +1,6 @@
 // local on CUDA: the mathematics of local.cpp.
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "model.hpp"
 
@@ -48,4 +49,4 @@ struct Local : local::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Local)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<Local>)

@@ -1,5 +1,6 @@
 // luna on CUDA: the mathematics of luna.cpp.
 #include <attnkit/kernels/cuda/launch.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "cuda_gradient.hpp"
 
@@ -238,4 +239,4 @@ struct Luna : luna::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Luna)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<Luna>)

@@ -1,5 +1,6 @@
 // nystromformer on CUDA: the mathematics of nystromformer.cpp.
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "cuda_gradient.hpp"
 #include "model.hpp"
@@ -341,4 +342,4 @@ struct Nystromformer : nystromformer::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Nystromformer)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<Nystromformer>)

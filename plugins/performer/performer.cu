@@ -108,6 +108,7 @@ struct Performer : performer::Model {
     list(s.ports);
   }
   int table_floats() const { return static_cast<int>((m + 1) * d); }
+  bool splits() const { return stabiliser != performer::Stabiliser::kGlobal; }
   double flops() const { return 2.0 * static_cast<double>(m * d); }
   void check(const attnkit::Request& r, const attnkit::Info&) const {
     check_stabiliser(block, r);

@@ -3,8 +3,13 @@
 // The recurrence is run row by row with everything in registers: a lane has one channel and 2 or 8 of its states, a
 // warp 8 channels by four lanes, and longer orders have more warps for the same channels.  Lanes leave what their
 // states add to a row in shared memory, and a tile of rows is added up at once, always in the same order, so a stream
-// gives the same bits however it is split.  A block makes the discrete form from the learned tensors itself, in f64,
-// once for all batch rows that it runs.
+// gives the same bits in any pieces that are not split.  A block makes the discrete form from the learned tensors
+// itself, in f64, once for all batch rows that it runs.
+//
+// A long row has a block for each of its segments, so that a few channels fill a device, in three kernels: segments are
+// run from states of zeros, without results, begin_kernel makes of the states at their ends those with which segments
+// begin, and they are run again.  Whether a row is split depends on its own length alone, so that neither padding nor
+// neighbours change a bit.
 #pragma once
 #include <attnkit/kernels/cuda/call.hpp>
 #include <attnkit/kernels/cuda/tile.hpp>
@@ -21,6 +26,11 @@ constexpr int kFewStates = 2, kStates = 8;     // of a lane, by the order
 constexpr int kMostThreads = 512;              // those of order 1024
 constexpr int64_t kFewRows = 64;               // of runs whose blocks take several batch rows,
 constexpr int64_t kBlocks = 1056, kMost = 32;  // as long as this many blocks are left, and at most so many
+constexpr int kSegment = 1024;                 // rows of a block of a split row; a power of 2
+constexpr int64_t kMostWhole = 4096;           // rows of at most so many stay whole: a split costs 5/7 more arithmetic
+constexpr int kBeginners = 128;                // threads of a block of begin_kernel
+static_assert(kSegment % kRows == 0);
+__host__ __device__ constexpr int64_t segments_of(int64_t rows) { return (rows + kSegment - 1) / kSegment; }
 
 template <class T>
 struct Work {
@@ -32,9 +42,18 @@ struct Work {
   const Real *log_step, *skip;
   Rows<const Real> log_decay, frequency, readout[2];  // readout: forward, from the end
   Real* behind;  // results of the scan that runs against the other, [B][keys][channels]; NULL in causal blocks
+  float* begun;  // states with which segments begin, each laid out as a stream's; NULL where no row is split
   int channels, half, width;  // width: of a head of the output
   int parts, groups, blocks;  // warps that share 8 channels; eights of channels of a block; blocks of a row
   int64_t batch, together;    // batch rows of a block
+
+  __device__ int segments(int64_t b) const {
+    const int64_t fresh = Sight(lengths, b).fresh;
+    return begun && fresh > kMostWhole ? static_cast<int>(segments_of(fresh)) : 1;
+  }
+  __device__ float* begun_of(int64_t b, int segment) const {
+    return begun + (b * segments_of(lengths.keys) + segment) * channels * (2 * half + 1);
+  }
 };
 
 struct Complex {
@@ -99,8 +118,9 @@ struct Reading {
 
 // The channels of a block, while rows pass them.  kSecond: with the readout of the scan from the end, whose rows are
 // read before they enter; what it gives is left behind.  kGradient: the filter turned round, which makes the gradient
-// of x of that of its results; so its second scan runs forward.
-template <class T, int kOwn, bool kSecond, bool kGradient>
+// of x of that of its results; so its second scan runs forward.  kEnds: only the state is wanted, with which the
+// segment that follows would begin after zeros.
+template <class T, int kOwn, bool kSecond, bool kGradient, bool kEnds>
 class Scan {
   using Real = RealOf<T>;
   static constexpr bool kBackward = kSecond != kGradient;
@@ -123,28 +143,32 @@ class Scan {
 
   __device__ void operator()(int64_t b) {
     const Reading reading(w_.lengths, b);
+    const int segments = w_.segments(b), segment = static_cast<int>(blockIdx.y) + (kEnds && kBackward);
+    const bool last = segment + 1 == segments;
+    const int begin = segment * kSegment, end = last ? reading.fresh : begin + kSegment;
     float* kept = !kGradient && w_.states ? w_.states.row(b) + channel() : nullptr;
+    const float* begun = segments > 1 ? w_.begun_of(b, segment) + channel() : kept;
     // States that are not there too: an infinity or NaN in them would reach the next batch row.
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) re_[r] = im_[r] = 0;
-    if (kept)
+    if (!kEnds && begun)
       each_state([&](int r, int n) {
-        re_[r] = kept[int64_t{2} * n * w_.channels];
-        im_[r] = kept[(int64_t{2} * n + 1) * w_.channels];
+        re_[r] = begun[int64_t{2} * n * w_.channels];
+        im_[r] = begun[(int64_t{2} * n + 1) * w_.channels];
       });
-    if constexpr (!kSecond && !kGradient) read_past(b, reading);
+    if constexpr (!kSecond && !kGradient && !kEnds)
+      if (segment == 0) read_past(b, reading, begun);
 #pragma unroll 1
-    for (int t = 0; t < reading.fresh; t += kRows)
-      tile(b, reading, kBackward ? (reading.fresh - 1) / kRows * kRows - t : t);
-    if constexpr (!kSecond && kGradient) {
+    for (int t = begin; t < end; t += kRows) tile(b, reading, kBackward ? begin + (end - 1) / kRows * kRows - t : t);
+    if (!kEnds && !last) return;
+    if constexpr (kEnds) {
+      store(w_.begun_of(b, kBackward ? segment - 1 : segment + 1) + channel());
+    } else if constexpr (!kSecond && kGradient) {
       for_channels(reading.fresh, static_cast<int>(w_.lengths.keys),
                    [&](int row, int c) { w_.dx.at(b, 0, row)[first_ + c] = 0; });
     } else if constexpr (!kSecond) {
       if (kept && reading.fresh > 0) {
-        each_state([&](int r, int n) {
-          kept[int64_t{2} * n * w_.channels] = static_cast<float>(re_[r]);
-          kept[(int64_t{2} * n + 1) * w_.channels] = static_cast<float>(im_[r]);
-        });
+        store(kept);
         if (state_ == 0 && channel() < w_.channels)
           kept[int64_t{2} * w_.half * w_.channels] =
               static_cast<float>(widened(w_.x.at(b, 0, reading.fresh - 1)[channel()]));
@@ -163,6 +187,12 @@ class Scan {
 #pragma unroll
     for (int r = 0; r < kOwn; ++r)
       if (const int n = state_ + r * kQuarters; n < w_.half && channel() < w_.channels) f(r, n);
+  }
+  __device__ void store(float* state) {
+    each_state([&](int r, int n) {
+      state[int64_t{2} * n * w_.channels] = static_cast<float>(re_[r]);
+      state[(int64_t{2} * n + 1) * w_.channels] = static_cast<float>(im_[r]);
+    });
   }
 
   // e^(dA) - 1 and 2 C (e^(dA) - 1) / A, through the lane's own part of y_: in f64 they take too many registers to be
@@ -202,23 +232,20 @@ class Scan {
   }
 
   // Queries before the first row see nothing of this run: they read the past as it stands.
-  __device__ void read_past(int64_t b, const Reading& reading) {
+  __device__ void read_past(int64_t b, const Reading& reading, const float* state) {
     const int end = reading.first(0);
     if (end == 0) return;
     Real sum = 0;
 #pragma unroll
     for (int r = 0; r < kOwn; ++r) sum = read(r, sum);
     y_[threadIdx.x] = sum;
-    if (state_ == 0) {
-      const bool is = w_.states && channel() < w_.channels;
-      x_[own_] = is ? w_.states.row(b)[int64_t{2} * w_.half * w_.channels + channel()] : 0;
-    }
+    if (state_ == 0) x_[own_] = state && channel() < w_.channels ? state[int64_t{2} * w_.half * w_.channels] : 0;
     __syncthreads();
     for_channels(0, end, [&](int i, int c) { put(b, i, c, result(0, c)); });
     __syncthreads();
   }
 
-  // Rows [t, t + kRows), or up to the last one, and what is made of them.
+  // Rows [t, t + kRows), or up to the last one.
   __device__ void tile(int64_t b, const Reading& reading, int t) {
     const int rows = reading.fresh - t < kRows ? reading.fresh - t : kRows;
     for_block(0, rows, [&](int row, int c) {
@@ -239,13 +266,21 @@ class Scan {
       Real sum = 0;
 #pragma unroll
       for (int r = 0; r < kOwn; ++r) {
-        if constexpr (kSecond) sum = read(r, sum);
+        if constexpr (kSecond && !kEnds) sum = read(r, sum);
         enter(r, x);
-        if constexpr (!kSecond) sum = read(r, sum);
+        if constexpr (!kSecond && !kEnds) sum = read(r, sum);
       }
-      y_[row * threads() + static_cast<int>(threadIdx.x)] = sum;
+      if constexpr (!kEnds) y_[row * threads() + static_cast<int>(threadIdx.x)] = sum;
     }
-    __syncthreads();
+    __syncthreads();  // the next rows write over these
+    if constexpr (!kEnds) {
+      leave(b, reading, t, rows);
+      __syncthreads();
+    }
+  }
+
+  // What is made of rows [t, t + rows).
+  __device__ void leave(int64_t b, const Reading& reading, int t, int rows) const {
     const auto behind = [&](int row, int c) {
       return w_.behind + ((b * w_.lengths.keys + t + row) * w_.channels + first_ + c);
     };
@@ -258,7 +293,6 @@ class Scan {
       for_channels(reading.first(t), reading.first(t + rows), [&](int i, int c) {
         put(b, i, c, whole(i - reading.shift < reading.fresh ? i - reading.shift - t : rows - 1, c));
       });
-    __syncthreads();  // the next rows write over these
   }
 
   // The sum of what the lanes of a channel have left of a row.
@@ -298,11 +332,41 @@ class Scan {
   Shared<Real> x_, y_;
 };
 
-template <class T, int kOwn, bool kSecond, bool kGradient>
+// A block per channels, batch rows and segment.
+template <class T, int kOwn, bool kSecond, bool kGradient, bool kEnds>
 static __global__ void __launch_bounds__(kMostThreads, 1) scan_kernel(const Work<T> w) {
-  Scan<T, kOwn, kSecond, kGradient> scan(w);
   const int64_t from = blockIdx.x / w.blocks * w.together;
+  if (static_cast<int>(blockIdx.y) + kEnds >= w.segments(from)) return;
+  Scan<T, kOwn, kSecond, kGradient, kEnds> scan(w);
   for (int64_t b = from; b < from + w.together && b < w.batch; ++b) scan(b);
+}
+
+// A thread per state of a batch row, and per number of its newest row, which queries before the first read.
+template <class T>
+static __global__ void __launch_bounds__(kBeginners) begin_kernel(const Work<T> w, bool backward) {
+  const int64_t f = int64_t{blockIdx.x} * kBeginners + threadIdx.x, all = w.channels * (w.half + int64_t{1});
+  const int64_t b = f / all;
+  if (b >= w.batch) return;
+  const int segments = w.segments(b), n = static_cast<int>(f % all / w.channels);
+  if (segments == 1) return;
+  const int channel = static_cast<int>(f % w.channels);
+  const int64_t re = int64_t{2} * n * w.channels + channel, im = re + w.channels;
+  const float* kept = w.states ? w.states.row(b) : nullptr;
+  float* begun = w.begun_of(b, backward ? segments - 1 : 0);
+  begun[re] = kept ? kept[re] : 0;
+  if (n == w.half) return;
+  begun[im] = kept ? kept[im] : 0;
+  Complex state{begun[re], begun[im]}, power = Oscillation(w, channel, n).step + Complex{1, 0};
+  // Only the row's last segment may be shorter, and what passes it here is zeros or nothing.
+#pragma unroll 1
+  for (int rows = 1; rows < kSegment; rows *= 2) power = power * power;
+#pragma unroll 1
+  for (int i = 1; i < segments; ++i) {
+    begun = w.begun_of(b, backward ? segments - 1 - i : i);
+    state = power * state + Complex{begun[re], begun[im]};
+    begun[re] = static_cast<float>(state.re);
+    begun[im] = static_cast<float>(state.im);
+  }
 }
 
 }  // namespace s4d::cuda

@@ -1,6 +1,7 @@
 // s4d on CUDA: the mathematics of s4d.cpp.
 #include <algorithm>
 #include <attnkit/kernels/cuda/launch.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "cuda_gradient.hpp"
 
@@ -15,14 +16,25 @@ struct S4d : s4d::Model {
   using Model::Model;
   struct Plan {};
 
-  // Of a gradient: what the scan that runs against the other leaves, and sums of the learned tensors.
+  // What the scan that runs against the other leaves, and states with which segments begin; f64, which is for checks,
+  // is not split.
   template <class Real>
   struct Scratch {
     Real* behind;
+    float* begun;
+    Scratch(Layout& layout, const s4d::Shape& s, int64_t batch, int64_t keys)
+        : behind(s.directions == 2 ? layout.take<Real>(batch * keys * s.channels) : nullptr),
+          begun(sizeof(Real) == sizeof(float) && keys > kMostWhole
+                    ? layout.take(batch * segments_of(keys) * s.state_floats())
+                    : nullptr) {}
+  };
+  // Of a gradient: sums of the learned tensors too.
+  template <class Real>
+  struct GradientScratch : Scratch<Real> {
     Sums* sums;
     double* skip;
-    Scratch(Layout& layout, const s4d::Shape& s, int64_t batch, int64_t keys)
-        : behind(layout.take<Real>(s.directions == 2 ? batch * keys * s.channels : 0)),
+    GradientScratch(Layout& layout, const s4d::Shape& s, int64_t batch, int64_t keys)
+        : Scratch<Real>(layout, s, batch, keys),
           sums(layout.take<Sums>(batch * s.directions * s.channels * s.half)),
           skip(layout.take<double>(batch * s.channels)) {}
   };
@@ -34,9 +46,8 @@ struct S4d : s4d::Model {
                                  2 * kMostThreads / 32 * kFewStates * kQuarters, " on CUDA: make it smaller");
     const auto measure = [&](auto real) {
       using Real = decltype(real);
-      if (shape.directions == 2)
-        info.scratch_bytes = attnkit::aligned(static_cast<uint64_t>(r.batch * r.keys * shape.channels) * sizeof(Real));
-      info.train(r, 0, 0, Layout::measure<Scratch<Real>>(shape, r.batch, r.keys));
+      info.scratch_bytes = Layout::measure<Scratch<Real>>(shape, r.batch, r.keys);
+      info.train(r, 0, 0, Layout::measure<GradientScratch<Real>>(shape, r.batch, r.keys));
     };
     if (r.is_f64())
       measure(double{});
@@ -49,9 +60,9 @@ struct S4d : s4d::Model {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
     with_type<true>(o.of(r.ports), [&](auto number) {
       using T = decltype(number);
-      Work<T> work = work_of<T>(r);
+      Layout layout(r.exec->scratch);
+      Work<T> work = work_of<T>(r, Scratch<RealOf<T>>(layout, shape, r.batch, r.keys));
       work.o = View<T>(r, o);
-      if (!block.causal) work.behind = static_cast<RealOf<T>*>(r.exec->scratch);
       scan<false>(r, work);
     });
   }
@@ -71,7 +82,7 @@ struct S4d : s4d::Model {
   }
 
   template <class T>
-  Work<T> work_of(const attn_run& r) const {
+  Work<T> work_of(const attn_run& r, const Scratch<RealOf<T>>& scratch) const {
     using Real = RealOf<T>;
     const s4d::Learned<const Real> in = learned<const Real>(r.ports);
     const int states = (has_few_states<T>() ? kFewStates : kStates) * kQuarters;
@@ -88,7 +99,8 @@ struct S4d : s4d::Model {
             in.log_decay,
             in.frequency,
             {in.readout[0], in.readout[1]},
-            nullptr,
+            scratch.behind,
+            scratch.begun,
             static_cast<int>(shape.channels),
             static_cast<int>(shape.half),
             static_cast<int>(shape.channels / shape.heads),
@@ -106,11 +118,24 @@ struct S4d : s4d::Model {
       constexpr int kOwn = decltype(own)::value;
       const auto start = [&](auto second) {
         constexpr bool kSecond = decltype(second)::value;
-        const auto blocks = static_cast<unsigned>(work.blocks * ((work.batch + work.together - 1) / work.together));
-        launch(about.name, scan_kernel<T, kOwn, kSecond, kGradient>,
-               {dim3(blocks), static_cast<unsigned>(32 * work.parts * work.groups),
-                Scan<T, kOwn, kSecond, kGradient>::bytes(work.groups, work.parts)},
-               *r.exec, work);
+        const auto pass = [&](auto ends) {
+          constexpr bool kEnds = decltype(ends)::value;
+          const auto blocks = static_cast<unsigned>(work.blocks * ((work.batch + work.together - 1) / work.together));
+          const auto segments = static_cast<unsigned>(work.begun ? segments_of(r.keys) : 1);
+          launch(about.name, scan_kernel<T, kOwn, kSecond, kGradient, kEnds>,
+                 {dim3(blocks, segments - kEnds), static_cast<unsigned>(32 * work.parts * work.groups),
+                  Scan<T, kOwn, kSecond, kGradient, kEnds>::bytes(work.groups, work.parts)},
+                 *r.exec, work);
+        };
+        if constexpr (sizeof(T) != sizeof(double))
+          if (work.begun) {
+            pass(std::true_type{});
+            const int64_t threads = work.batch * shape.channels * (shape.half + 1);
+            launch(about.name, begin_kernel<T>,
+                   {dim3(static_cast<unsigned>((threads + kBeginners - 1) / kBeginners)), kBeginners}, *r.exec, work,
+                   kSecond != kGradient);
+          }
+        pass(std::false_type{});
       };
       if (work.behind) start(std::true_type{});
       start(std::false_type{});
@@ -124,11 +149,10 @@ struct S4d : s4d::Model {
   void backward_in(const attn_grad& g) const {
     const attn_run& r = *g.run;
     Layout layout(r.exec->scratch);
-    const Scratch<Real> scratch(layout, shape, r.batch, r.keys);
-    Work<Real> work = work_of<Real>(r);
+    const GradientScratch<Real> scratch(layout, shape, r.batch, r.keys);
+    Work<Real> work = work_of<Real>(r, scratch);
     work.given = View<const Real>(g, o);
     work.dx = View<Real>(g, x);
-    if (!block.causal) work.behind = scratch.behind;
     if (work.dx.data) scan<true>(r, work);
 
     const s4d::Learned<Real> to = learned<Real>(g.grads);
@@ -149,4 +173,4 @@ struct S4d : s4d::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(S4d)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<S4d>)

@@ -1,6 +1,7 @@
 // softmax on CUDA: the mathematics of softmax.cpp.  Whole sequences in f16 and bf16 are cuDNN's where it takes them.
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
 #include <attnkit/kernels/cuda/attend_whole.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 #include "model.hpp"
 
@@ -23,7 +24,12 @@ struct Softmax : softmax::Model {
     count(r, info);
     Plan plan{attend::plan(shape, r, info), attend::spans_of(r), cuda::cudnn::Whole::make(r, shape, block.causal != 0)};
     info.scratch_bytes = attend::bytes_of_parts(shape, r);
-    if (plan.whole) info.scratch_bytes = std::max(info.scratch_bytes, plan.whole->scratch_bytes());
+    if (!plan.whole) return plan;
+    info.scratch_bytes = std::max(info.scratch_bytes, plan.whole->scratch_bytes());
+    if (r.trains()) {
+      info.saved_bytes = plan.whole->saved_bytes();
+      info.backward_scratch_bytes = plan.whole->backward_scratch_bytes();
+    }
     return plan;
   }
 
@@ -37,8 +43,13 @@ struct Softmax : softmax::Model {
     });
   }
 
-  void backward(const Plan&, const attn_grad& g) const {
+  // Are gradients of 16 bits this plan's own?
+  static bool trains_in_halves(const Plan& plan) { return plan.whole != nullptr; }
+
+  void backward(const Plan& plan, const attn_grad& g) const {
     if (g.run->batch == 0) return;
+    if (plan.whole && g.run->queries > 0 && g.run->keys > 0)
+      return plan.whole->run_backward(about.name, g, io, factor());
     cuda::with_type<true>(io.o.of(g.run->ports), [&](auto number) {
       using T = decltype(number);
       if constexpr (sizeof(T) >= sizeof(float))
@@ -55,4 +66,4 @@ struct Softmax : softmax::Model {
 
 }  // namespace
 
-ATTNKIT_PLUGIN(Softmax)
+ATTNKIT_PLUGIN(attnkit::cuda::TrainsHalves<Softmax>)

@@ -24,6 +24,7 @@ SAME(kMatmul, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
 SAME(kOperationMatmul, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
 SAME(kReduction, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
 SAME(kOperationReduction, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+SAME(kOperationReshape, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
 SAME(kPointwiseMode, CUDNN_ATTR_POINTWISE_MODE);
 SAME(kPointwisePrecision, CUDNN_ATTR_POINTWISE_MATH_PREC);
 SAME(kPointwiseAxis, CUDNN_ATTR_POINTWISE_AXIS);
@@ -64,6 +65,8 @@ SAME(kReductionPrecision, CUDNN_ATTR_REDUCTION_COMP_TYPE);
 SAME(kReductionX, CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
 SAME(kReductionY, CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
 SAME(kReductionDescriptor, CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+SAME(kReshapeX, CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+SAME(kReshapeY, CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
 SAME(kHandles, CUDNN_TYPE_HANDLE);
 SAME(kDataTypes, CUDNN_TYPE_DATA_TYPE);
 SAME(kBooleans, CUDNN_TYPE_BOOLEAN);
@@ -86,6 +89,7 @@ SAME(kDivide, CUDNN_POINTWISE_DIV);
 SAME(kSubtract, CUDNN_POINTWISE_SUB);
 SAME(kExponential, CUDNN_POINTWISE_EXP);
 SAME(kLogarithm, CUDNN_POINTWISE_LOG);
+SAME(kIdentity, CUDNN_POINTWISE_IDENTITY);
 SAME(kNotLess, CUDNN_POINTWISE_CMP_GE);
 SAME(kLess, CUDNN_POINTWISE_CMP_LT);
 SAME(kAnd, CUDNN_POINTWISE_LOGICAL_AND);
@@ -112,7 +116,7 @@ constexpr std::string_view kH100 = R"({"deviceVer": 900, "driverVer": 13000, "cu
 "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
 "maxThreadsPerSM": 2048, "isTccDriver": 0, "supportCoopLaunch": 1, "totalGlobalMem": 85000000000})";
 
-constexpr AttentionShape kShape{2, 4, 2, 100, 120, 64, 64, kHalf, false, false};
+constexpr AttentionShape kShape{2, 4, 2, 100, 120, 64, 64, kHalf, false, false, false};
 
 class RealCudnn : public testing::Test {
  protected:
@@ -127,19 +131,24 @@ class RealCudnn : public testing::Test {
   static void for_all_masks(const Check& check) {
     for (const DataType type : {kHalf, kBfloat16})
       for (const bool causal : {false, true})
-        for (const bool padded : {false, true}) {
-          SCOPED_TRACE(say("type ", int{type}, " causal ", causal, " padded ", padded));
-          AttentionShape shape = kShape;
-          shape.type = type;
-          shape.causal = causal;
-          shape.padded = padded;
-          check(shape);
-        }
+        for (const bool padded : {false, true})
+          for (const bool trains : {false, true}) {
+            SCOPED_TRACE(say("type ", int{type}, " causal ", causal, " padded ", padded, " trains ", trains));
+            AttentionShape shape = kShape;
+            shape.type = type;
+            shape.causal = causal;
+            shape.padded = padded;
+            shape.trains = trains;
+            check(shape);
+          }
   }
 };
 
 TEST_F(RealCudnn, TakesTheGraphs) {
-  for_all_masks([](const AttentionShape& shape) { EXPECT_NO_THROW(AttentionGraph(library(), nullptr, shape)); });
+  for_all_masks([](const AttentionShape& shape) {
+    EXPECT_NO_THROW(AttentionGraph(library(), nullptr, shape));
+    if (shape.trains) EXPECT_NO_THROW(AttentionGradientGraph(library(), nullptr, shape));
+  });
 }
 
 // cuDNN asks for the driver's library before it says which of its kernels serve; the toolkit's stub will do.
@@ -149,20 +158,24 @@ TEST_F(RealCudnn, ProposesKernelsForAnH100) {
     GTEST_SKIP() << "neither a driver nor " << ATTNKIT_CUDA_STUB;
   Descriptor h100(library(), kDeviceProperties);
   h100.set(kDeviceJson, kCharacters, kH100.data(), kH100.size()).finalize("does not know an H100");
+  const auto is_served = [&](const Graph& graph) { return !graph.configs(kBest, &h100).empty(); };
   for_all_masks([&](AttentionShape shape) {
-    for (const int64_t width : {40, 64, 128, 256}) {
-      shape.d = shape.e = width;
-      EXPECT_FALSE(AttentionGraph(library(), nullptr, shape).configs(kBest, &h100).empty()) << width;
-    }
-    shape.d = shape.e = 20;
-    EXPECT_TRUE(AttentionGraph(library(), nullptr, shape).configs(kBest, &h100).empty());
+    for (const int64_t kv_heads : {2, 4})
+      for (const int64_t width : {20, 40, 64, 128, 256}) {
+        SCOPED_TRACE(say("width ", width, " heads of keys ", kv_heads));
+        shape.kv_heads = kv_heads;
+        shape.d = shape.e = width;
+        EXPECT_EQ(width % 8 == 0, is_served(AttentionGraph(library(), nullptr, shape)));
+        if (shape.trains) EXPECT_EQ(width % 8 == 0, is_served(AttentionGradientGraph(library(), nullptr, shape)));
+      }
   });
 }
 
 TEST_F(RealCudnn, SaysThatThereIsNoDevice) {
   try {
     const Handle handle(library());
-    const AttentionPlan plan(library(), handle, kShape);
+    const AttentionGraph graph(library(), handle.raw(), kShape);
+    const GraphPlan plan(library(), handle, graph);
     GTEST_SKIP() << "there is a device: its plan needs " << plan.workspace_bytes() << " bytes";
   } catch (const Refusal& refusal) {
     EXPECT_EQ(ATTN_DEVICE, refusal.code());

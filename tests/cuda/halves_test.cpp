@@ -8,6 +8,7 @@
 #include "support/refusal.hpp"
 #include "support/stream.hpp"
 #include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -67,6 +68,62 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
       if (refused.code != ATTN_UNSUPPORTED) throw;
     }
   }
+  RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
+}
+
+// Of the same rounded numbers; packed as a model has them, strided, padded, and with prefixes.
+TEST_P(Halves, GradientsEqualTheCpus) {
+  struct Form {
+    uint32_t role, flags;
+    bool causal;
+    Call call;
+  };
+  Call padded, prefixes;
+  padded.q_len = {20, 7, 0};
+  padded.k_len = {20, 7, 3};
+  padded.q_total = prefixes.q_total = {20, 7, 1};
+  for (int32_t i = 0; i < 60; ++i) prefixes.visible.push_back(i % 20);
+  double worst = 0;
+  int compared = 0;
+  for (const auto& [role, flags, causal, call] :
+       {Form{ATTN_ENCODER_SELF, 0, false, {}}, Form{ATTN_ENCODER_SELF, 0, false, {}},
+        Form{ATTN_ENCODER_SELF, 0, false, padded}, Form{ATTN_DECODER_SELF, 0, true, {}},
+        Form{ATTN_DECODER_SELF, 0, true, {}}, Form{ATTN_DECODER_SELF, 0, true, padded},
+        Form{ATTN_DECODER_CROSS, ATTN_PREFIX, false, prefixes}}) {
+    SCOPED_TRACE(testing::Message() << "role " << role << " flags " << flags << " padded " << !call.q_len.empty());
+    try {
+      const attn_block block = make_block(role, causal, 2, 16, 16);
+      const Mechanism here(cpu, block), there(cuda, block);
+      const auto gradients = [&, flags = flags, &call = call](const Mechanism& mech) {
+        Inputs in(mech, 3, 20, 20, 5);
+        round_inputs(in, type);
+        Training<float> training(in, flags, call);
+        Gradients<float> grads = training.gradients();
+        for (size_t p = 0; p < grads.size(); ++p)
+          if (mech.ports()[p]->kind == ATTN_OUTPUT)
+            grads[p].set([&, before = grads[p]](int64_t b, int64_t h, int64_t i, int64_t c) {
+              return type.rounded(before.at(b, h, i, c));
+            });
+        training.backward(grads);
+        return grads;
+      };
+      const Gradients<float> want = gradients(here);
+      const InType chosen(type);
+      const Gradients<float> got = gradients(there);
+      for (size_t p = 0; p < want.size(); ++p) {
+        const attn_port& port = *here.ports()[p];
+        if (want[p].heads * want[p].rows * want[p].width <= 1 || port.kind == ATTN_OUTPUT) continue;
+        const double error = rms_ratio(got[p], want[p]);
+        EXPECT_LE(error, type.gate) << port.name;
+        worst = worse(worst, error);
+        ++compared;
+      }
+    } catch (const Refused& refused) {
+      if (refused.code != ATTN_UNSUPPORTED) throw;
+    }
+  }
+  EXPECT_GT(compared, 0);
+  EXPECT_GT(worst, 0) << "nothing was rounded";
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
@@ -215,6 +272,25 @@ TEST(LatteHalves, SumsMayBeBeyondF16) {
     const InType chosen(type);
     EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
   }
+}
+
+// Rows that are split among blocks, beside one that is not.
+TEST(S4dHalves, LongRowsEqualTheCpu) {
+  for (const bool causal : {false, true})
+    for (const Type& type : kTypes) {
+      const Settings settings{{"order", int64_t{4}}};
+      const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/s4d.so"), make_block(ATTN_ENCODER_SELF, causal, 1, 3, 3),
+                           settings),
+          there(load(ATTNKIT_EMULATED_DIR "/s4d.so"), here.block(), settings);
+      Inputs in(here, 3, 5000, 5000, 1), same(there, 3, 5000, 5000, 1);
+      round_inputs(in, type);
+      round_inputs(same, type);
+      Call call;
+      call.q_len = call.k_len = {5000, 4500, 70};
+      const Array want = run_whole(in, 0, call);
+      const InType chosen(type);
+      EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name << " " << causal;
+    }
 }
 
 // Situations have no more than two blocks of bigbird's default size, and no more tokens than nystromformer's landmarks.

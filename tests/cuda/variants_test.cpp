@@ -332,72 +332,40 @@ TEST_P(CrossVariant, TakesWideHeads) {
   EXPECT_LE(rms_ratio(run_whole(same, 0, {}), run_whole(in, 0, {})), kGate);
 }
 
-// Rows of more than the 1024 queries or keys of a block, beside shorter ones; features that follow are one block's.
-class LongRows : public testing::TestWithParam<std::string> {
- protected:
-  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/" + GetParam() + ".so");
-  const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam() + ".so");
-
-  // As the CPU has it, each row with the bits of that row alone.
-  void expect_rows(const attn_block& block, int64_t queries, int64_t keys, uint32_t flags, const Call& call) {
-    const auto batch = static_cast<int64_t>(call.q_len.size());
-    const Mechanism here(cpu, block), there(cuda, block);
-    Inputs in(here, batch, queries, keys, 1), same(there, batch, queries, keys, 1);
-    const Array got = run_whole(same, flags, call);
-    EXPECT_LE(rms_ratio(got, run_whole(in, flags, call)), kGate);
-    for (int64_t b = 0; b < batch; ++b) {
-      const auto row = static_cast<size_t>(b);
-      const int64_t n = call.q_len[row], m = call.k_len[row];
-      Inputs one = alone(same, b, n, m);
-      Call own;
-      if (!call.q_total.empty()) own.q_total = {call.q_total[row]};
-      if (flags & ATTN_PREFIX) {
-        const auto from = call.visible.begin() + b * queries;
-        own.visible.assign(from, from + n);
-      }
-      EXPECT_TRUE(same_bits(run_whole(one, flags, own), 0, 0, got, b, 0, n)) << b;
+// As the CPU has it, each row with the bits of that row alone.
+void expect_rows(const Mechanism& here, const Mechanism& there, int64_t queries, int64_t keys, uint32_t flags,
+                 const Call& call) {
+  const auto batch = static_cast<int64_t>(call.q_len.size());
+  Inputs in(here, batch, queries, keys, 1), same(there, batch, queries, keys, 1);
+  const Array got = run_whole(same, flags, call);
+  EXPECT_LE(rms_ratio(got, run_whole(in, flags, call)), kGate);
+  for (int64_t b = 0; b < batch; ++b) {
+    const auto row = static_cast<size_t>(b);
+    const int64_t n = call.q_len[row], m = call.k_len[row];
+    Inputs one = alone(same, b, n, m);
+    Call own;
+    if (!call.q_total.empty()) own.q_total = {call.q_total[row]};
+    if (flags & ATTN_PREFIX) {
+      const auto from = call.visible.begin() + b * queries;
+      own.visible.assign(from, from + n);
     }
+    EXPECT_TRUE(same_bits(run_whole(one, flags, own), 0, 0, got, b, 0, n)) << b;
   }
-};
-INSTANTIATE_TEST_SUITE_P(Cuda, LongRows, testing::ValuesIn(names(ATTNKIT_CUDA_LINEAR)),
-                         [](const auto& info) { return info.param; });
-
-TEST_P(LongRows, OfACausalBlock) {
-  Call call;
-  call.q_len = call.k_len = {2090, 1030, 70};
-  call.q_total = {2090, 1030, 70};
-  expect_rows(make_block(ATTN_DECODER_SELF, true, 1, 8, 8), 2090, 2090, 0, call);
 }
 
-TEST_P(LongRows, OfPrefixes) {
-  Call call;
-  call.q_len = call.k_len = {2090, 1030};
-  call.q_total = {2090, 1030};
-  for (int32_t i = 0; i < 2090; ++i) call.visible.push_back(i < 3 ? 0 : i < 900 ? 2 * i : 1950);
-  for (int32_t i = 0; i < 2090; ++i) call.visible.push_back(std::min(1030, i / 40));
-  expect_rows(make_block(ATTN_ENCODER_SELF, false, 1, 8, 8), 2090, 2090, ATTN_PREFIX, call);
-}
-
-TEST_P(LongRows, OfAnEncoder) {
-  Call call;
-  call.q_len = call.k_len = {1050, 2090, 1000};
-  expect_rows(make_block(ATTN_ENCODER_SELF, false, 1, 8, 8), 2090, 2090, 0, call);
-}
-
-// A piece that is split, one token, one that just is and one that is none; a NaN stays behind the queries before it.
-TEST_P(LongRows, StreamInPiecesOfAnySize) {
-  const attn_block block = make_block(ATTN_DECODER_SELF, true, 1, 8, 8);
-  const Mechanism here(cpu, block), there(cuda, block);
-  const int64_t n = 2600;
+// Streams two rows in these pieces, which the CPU's agree with; a NaN of a port's row stays behind the queries before
+// it.
+void expect_pieces(const Mechanism& here, const Mechanism& there, const std::vector<int64_t>& pieces, const char* port,
+                   int64_t spoilt_row) {
+  const int64_t n = std::accumulate(pieces.begin(), pieces.end(), int64_t{0});
   Inputs in(here, 2, n, n, 1), same(there, 2, n, n, 1);
-  const auto plan = [&](const Mechanism& mech) {
-    return Planned(mech, make_request(2, n, n, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL, n));
-  };
-  const Planned first = plan(here), second = plan(there);
-  const auto streamed = [&](const Planned& planned, Inputs& inputs, const Arena& arena) {
-    Array all(2, 1, n, 8);
+  const attn_request request = make_request(2, n, n, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL, n);
+  const Planned first(here, request), second(there, request);
+  const auto streamed = [&](const Planned& planned, Inputs& inputs) {
+    const Arena arena(planned.info().state_bytes, 2);
+    Array all(2, 1, n, in.arrays[here.output()].width);
     int32_t done = 0;
-    for (const int64_t piece : {1500, 1, 1025, 74}) {
+    for (const int64_t piece : pieces) {
       Call call;
       call.arena = &arena;
       call.slots = {1, 0};
@@ -410,15 +378,53 @@ TEST_P(LongRows, StreamInPiecesOfAnySize) {
     }
     return all;
   };
-  const Arena one(first.info().state_bytes, 2), other(second.info().state_bytes, 2),
-      spoilt(second.info().state_bytes, 2);
-  const Array want = streamed(first, in, one), got = streamed(second, same, other);
-  EXPECT_LE(rms_ratio(got, want), kGate);
-  same["v"].at(0, 0, 1300, 3) = NAN;
-  const Array after = streamed(second, same, spoilt);
-  EXPECT_TRUE(same_bits(got, 0, 0, after, 0, 0, 1300));
+  const Array got = streamed(second, same);
+  EXPECT_LE(rms_ratio(got, streamed(first, in)), kGate);
+  same[port].at(0, 0, spoilt_row, 1) = NAN;
+  const Array after = streamed(second, same);
+  EXPECT_TRUE(same_bits(got, 0, 0, after, 0, 0, spoilt_row));
   EXPECT_TRUE(same_bits(got, 1, 0, after, 1, 0, n));
-  EXPECT_TRUE(std::isnan(after.at(0, 0, 1300, 3)) && std::isnan(after.at(0, 0, n - 1, 3)));
+  EXPECT_TRUE(std::isnan(after.at(0, 0, spoilt_row, 1)) && std::isnan(after.at(0, 0, n - 1, 1)));
+}
+
+// Rows of more than the 1024 queries or keys of a block, beside shorter ones; features that follow are one block's.
+class LongRows : public testing::TestWithParam<std::string> {
+ protected:
+  Mechanism here(const attn_block& block) const { return {load(ATTNKIT_PLUGIN_DIR "/" + GetParam() + ".so"), block}; }
+  Mechanism there(const attn_block& block) const {
+    return {load(ATTNKIT_EMULATED_DIR "/" + GetParam() + ".so"), block};
+  }
+  const attn_block causal = make_block(ATTN_DECODER_SELF, true, 1, 8, 8),
+                   encoder = make_block(ATTN_ENCODER_SELF, false, 1, 8, 8);
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, LongRows, testing::ValuesIn(names(ATTNKIT_CUDA_LINEAR)),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(LongRows, OfACausalBlock) {
+  Call call;
+  call.q_len = call.k_len = {2090, 1030, 70};
+  call.q_total = {2090, 1030, 70};
+  expect_rows(here(causal), there(causal), 2090, 2090, 0, call);
+}
+
+TEST_P(LongRows, OfPrefixes) {
+  Call call;
+  call.q_len = call.k_len = {2090, 1030};
+  call.q_total = {2090, 1030};
+  for (int32_t i = 0; i < 2090; ++i) call.visible.push_back(i < 3 ? 0 : i < 900 ? 2 * i : 1950);
+  for (int32_t i = 0; i < 2090; ++i) call.visible.push_back(std::min(1030, i / 40));
+  expect_rows(here(encoder), there(encoder), 2090, 2090, ATTN_PREFIX, call);
+}
+
+TEST_P(LongRows, OfAnEncoder) {
+  Call call;
+  call.q_len = call.k_len = {1050, 2090, 1000};
+  expect_rows(here(encoder), there(encoder), 2090, 2090, 0, call);
+}
+
+// A piece that is split, one token, one that just is and one that is none.
+TEST_P(LongRows, StreamInPiecesOfAnySize) {
+  expect_pieces(here(causal), there(causal), {1500, 1, 1025, 74}, "v", 1300);
 }
 
 // Few queries of a long source, and many of a short one.
@@ -599,6 +605,90 @@ TEST(S4dVariant, ANanStaysInItsBatchRow) {
   const Array got = run_whole(in, 0, {});
   EXPECT_TRUE(std::isnan(got.at(0, 0, 0, 0)));
   for (int64_t b = 1; b < batch; ++b) EXPECT_EQ(got.at(b, 0, 0, 0), want.at(b, 0, 0, 0)) << b;
+}
+
+// Rows of more than the 4096 of a block and others, by orders of few states to a lane and of many.
+class LongS4d : public testing::TestWithParam<int64_t> {
+ protected:
+  const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/s4d.so");
+  const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/s4d.so");
+  const attn_block causal = make_block(ATTN_DECODER_SELF, true, 1, 3, 3),
+                   encoder = make_block(ATTN_ENCODER_SELF, false, 1, 3, 3);
+  const Settings settings{{"order", GetParam()}};
+  Call call;
+  LongS4d() { call.q_len = call.k_len = {5000, 4500, 3000, 70}; }
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, LongS4d, testing::Values(4, 300),
+                         [](const auto& info) { return "OfOrder" + std::to_string(info.param); });
+
+TEST_P(LongS4d, RowsAreSplit) {
+  for (const attn_block& block : {causal, encoder})
+    expect_rows({cpu, block, settings}, {cuda, block, settings}, 5000, 5000, 0, call);
+}
+
+TEST_P(LongS4d, GradientsOfRowsAreSplit) {
+  for (const attn_block& block : {causal, encoder}) {
+    const Mechanism here(cpu, block, settings), there(cuda, block, settings);
+    Inputs in(here, 4, 5000, 5000, 1), same(there, 4, 5000, 5000, 1);
+    const auto x = static_cast<size_t>(here.find("x")), o = size_t{here.output()};
+    const auto of_x = [&](Inputs& inputs, const Call& of, const auto& give) {
+      Training<float> training(inputs, 0, of);
+      Gradients<float> grads = training.gradients();
+      for (size_t p = 0; p < grads.size(); ++p)
+        if (p != x && p != o) grads[p] = {};
+      give(grads[o]);
+      training.backward(grads);
+      return grads[x];
+    };
+    Array given;
+    const auto keep = [&](const Array& random) { given = random; };
+    const Array want = of_x(in, call, keep), got = of_x(same, call, keep);
+    EXPECT_LE(rms_ratio(got, want), 2 * kGate);
+    for (const int64_t b : {0, 1, 2, 3}) {
+      const int64_t n = call.q_len[static_cast<size_t>(b)];
+      Inputs one = alone(same, b, n, n);
+      const Array single = of_x(one, {}, [&](Array& to) {
+        to.set([&](int64_t, int64_t h, int64_t i, int64_t c) { return given.at(b, h, i, c); });
+      });
+      EXPECT_TRUE(same_bits(single, 0, 0, got, b, 0, n)) << b;
+    }
+  }
+}
+
+// Pieces that are split, of which the second begins with what was kept, and others that are not.
+TEST_P(LongS4d, StreamInPiecesOfAnySize) {
+  expect_pieces({cpu, causal, settings}, {cuda, causal, settings}, {4500, 1, 4200, 74}, "x", 1300);
+}
+
+// Of a piece that is split: queries before its first row read what was kept, those beyond its newest read that.
+TEST_P(LongS4d, QueriesNeedNoRowOfTheirOwn) {
+  const Mechanism here(cpu, causal, settings), there(cuda, causal, settings);
+  Inputs in(here, 1, 4310, 4400, 1), same(there, 1, 4310, 4400, 1);
+  const auto run = [](const Mechanism& mech, Inputs& inputs) {
+    const Planned planned(mech, make_request(1, 4310, 4300, ATTN_STREAM, 100));
+    const Arena arena(planned.info().state_bytes, 1);
+    Call past, call;
+    past.arena = call.arena = &arena;
+    past.keys = call.k_from = 100;
+    past.q_pos = past.k_pos = {0};
+    planned.run(inputs, past);
+    call.queries = 4310;
+    call.keys = 4300;
+    call.q_pos = {97};
+    call.k_pos = {100};
+    return planned.run(inputs, call);
+  };
+  const Array want = run(here, in), got = run(there, same);
+  EXPECT_LE(rms_ratio(got, want), kGate);
+  for (const int64_t i : {0, 1, 4302, 4309}) EXPECT_NEAR(got.at(0, 0, i, 0), want.at(0, 0, i, 0), 1e-5) << i;
+}
+
+TEST(S4dVariant, SplitsLongRowsAmongBlocks) {
+  const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/s4d.so"), make_block(ATTN_DECODER_SELF, true, 1, 8, 8),
+                       {{"order", int64_t{4}}});
+  EXPECT_EQ(Planned(mech, make_request(4, 4096, 4096)).info().scratch_bytes, 0u);
+  // a state with which each of five segments begins
+  EXPECT_EQ(Planned(mech, make_request(4, 4100, 4100)).info().scratch_bytes, 4u * 5 * 8 * (4 + 1) * sizeof(float));
 }
 
 // Windows narrower than a tile, as wide and wider, which a stream's pieces leave behind; the ring goes to the CPU and

@@ -129,7 +129,7 @@ struct About {
   const char *name, *summary, *citation, *state_revision;
   int32_t device_type = 1;
   uint32_t oldest_host_minor = 0;
-  bool takes_halves = false;  // f16 and bf16
+  bool takes_halves = false, trains_halves = false;  // f16 and bf16
 };
 
 // The schema of one option; names, docs and choices are string literals.
@@ -463,10 +463,12 @@ inline bool is_half(const attn_request& r) { return r.dtype_bits == 16 && (r.dty
 
 // Refuses elements that it does not compute in: f32 always, f64 without state where it has gradients, f16 and bf16
 // where the mechanism says so.
-inline void type(const attn_request& r, bool has_backward, bool takes_halves) {
+inline void type(const attn_request& r, bool has_backward, const About& about) {
+  const bool takes_halves = about.takes_halves;
   if (r.dtype_code == 2 && r.dtype_bits == 32 && r.dtype_lanes == 1) return;
   if (takes_halves && is_half(r) && r.dtype_lanes == 1) {
-    if (has_bits(r.flags, ATTN_TRAIN)) throw unsupported("its gradients are of f32: train this block in f32");
+    if (has_bits(r.flags, ATTN_TRAIN) && !about.trains_halves)
+      throw unsupported("its gradients are of f32: train this block in f32");
     return;
   }
   if (r.dtype_code != 2 || r.dtype_bits != 64 || r.dtype_lanes != 1 || !has_backward)
@@ -761,7 +763,7 @@ struct Table {
                       attn_error* error) noexcept {
     return guarded(error, [&] {
       check::request(*request, T::about.device_type, has_backward);
-      check::type(*request, has_backward, T::about.takes_halves);
+      check::type(*request, has_backward, T::about);
       Request known{};  // of a newer host's request, the part known here
       std::memcpy(&known, request, std::min<size_t>(request->struct_size, sizeof known));
       known.struct_size = sizeof(attn_request);

@@ -112,6 +112,8 @@ class Execution {
         multiply(*operation);
       else if (operation->kind == kOperationReduction)
         reduce(*operation);
+      else if (operation->kind == kOperationReshape)
+        transpose(*operation);
       else
         apply(*operation);
   }
@@ -155,8 +157,10 @@ class Execution {
       if (tensor->is(kTensorIsVirtual)) return;
       if (type == kHalf)
         *static_cast<__half*>(place(*tensor, i)) = __float2half_rn(x);
-      else
+      else if (type == kBfloat16)
         *static_cast<__nv_bfloat16*>(place(*tensor, i)) = __float2bfloat16_rn(x);
+      else
+        *static_cast<float*>(place(*tensor, i)) = x;
     });
     values_[tensor] = std::move(made);
   }
@@ -178,17 +182,26 @@ class Execution {
       return sum;
     });
   }
+  // An element is of as many in a row as an axis is shorter.
   void reduce(const Object& operation) {
     const Numbers& x = read(operation.other(kReductionX));
+    const auto shape = shape_of(*operation.other(kReductionY));
     const bool sums = operation.other(kReductionDescriptor)->one<int>(kReductionOperator) == kSum;
+    std::array<int64_t, 4> parts;
+    for (size_t d = 0; d < 4; ++d) parts[d] = x.shape[d] / shape[d];
     write(operation.other(kReductionY), [&](const auto& i) {
       float all = sums ? 0 : -std::numeric_limits<float>::infinity();
-      for (int64_t k = 0; k < x.shape[3]; ++k) {
-        const float one = x.at({i[0], i[1], i[2], k});
+      for_each(parts, [&](auto of) {
+        for (size_t d = 0; d < 4; ++d) of[d] += i[d] * parts[d];
+        const float one = x.at(of);
         all = sums ? all + one : std::max(all, one);
-      }
+      });
       return all;
     });
+  }
+  void transpose(const Object& operation) {
+    const Numbers& x = read(operation.other(kReshapeX));
+    write(operation.other(kReshapeY), [&](const auto& i) { return x.at({i[0], i[1], i[3], i[2]}); });
   }
   void apply(const Object& operation) {
     const Object& how = *operation.other(kPointwiseDescriptor);
@@ -212,6 +225,8 @@ class Execution {
           return std::exp(left);
         case kLogarithm:
           return std::log(left);
+        case kIdentity:
+          return left;
         case kNotLess:
           return left >= right ? 1.0f : 0.0f;
         case kLess:

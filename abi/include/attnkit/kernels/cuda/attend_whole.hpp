@@ -1,14 +1,17 @@
-// Runs of attend_cudnn.hpp's graph: whole sequences of a plan in f16 or bf16.
+// Runs of attend_cudnn.hpp's graphs: whole sequences of a plan in f16 or bf16, and their gradients.
 //
-// A run that fills its plan's bounds, has no lengths and lies as a model has it is cuDNN's alone.  Any other is copied
-// into scratch first, padding as zeros, and its output out of it: cuDNN's kernels are made for one size, and what they
+// A call that fills its plan's bounds, has no lengths and lies as a model has it is cuDNN's alone.  Any other is copied
+// into scratch first, padding as zeros, and its results out of it: cuDNN's kernels are made for one size, and what they
 // would make of NaN in padding nobody says.
 #ifndef ATTNKIT_KERNELS_CUDA_ATTEND_WHOLE_HPP
 #define ATTNKIT_KERNELS_CUDA_ATTEND_WHOLE_HPP
+#include <atomic>
 #include <attnkit/kernels/cuda/attend_cudnn.hpp>
 #include <attnkit/kernels/cuda/call.hpp>
 #include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/kernels/cuda/tile.hpp>
+#include <limits>
+#include <optional>
 
 namespace attnkit::cuda::cudnn {
 
@@ -18,7 +21,7 @@ struct Copying {
   uint16_t* inner;
   int64_t outer_batch, outer_rows, rows;  // of the run; of scratch
   int heads, width;
-  const int32_t *lengths, *keys;  // of the run, NULL: all
+  const int32_t *lengths, *others;  // of the run: of these rows, and of those on the other side; NULL: all
 };
 constexpr int kCopyThreads = 256;
 
@@ -32,10 +35,10 @@ static __global__ void __launch_bounds__(kCopyThreads) pack_kernel(const Copying
   if (lengths && i == 0 && threadIdx.x == 0) lengths[b] = static_cast<int32_t>(length > 0 ? length : 1);
 }
 
-// Queries past their length, or without a key, become zeros.
+// Rows past their length, or without one on the other side, become zeros.
 static __global__ void __launch_bounds__(kCopyThreads) unpack_kernel(const Copying c) {
   const int64_t b = blockIdx.x / c.outer_rows, i = blockIdx.x % c.outer_rows;
-  const bool real = (!c.lengths || i < c.lengths[b]) && (!c.keys || c.keys[b] > 0);
+  const bool real = (!c.lengths || i < c.lengths[b]) && (!c.others || c.others[b] > 0);
   const uint16_t* from = c.inner + (b * c.rows + i) * c.heads * c.width;
   for (int x = static_cast<int>(threadIdx.x); x < c.heads * c.width; x += kCopyThreads)
     c.outer.at(b, x / c.width, i)[x % c.width] = real ? from[x] : uint16_t{0};
@@ -46,12 +49,12 @@ class Whole {
   // NULL where the request is none of these, where there is no cuDNN, or where it refuses.
   // Errors    Refusal ATTN_DEVICE where there is no device.
   static std::shared_ptr<const Whole> make(const Request& r, const Widths& w, bool causal) {
-    const bool whole = !r.streams() && !r.shows_prefixes() && !r.trains();
+    const bool whole = !r.streams() && !r.shows_prefixes();
     const Library* library = check::is_half(r) && whole && r.batch * r.queries * r.keys > 0 ? Library::get() : nullptr;
     if (!library) return nullptr;
     const AttentionShape shape{r.batch, w.heads, w.kv_heads, r.queries,
                                r.keys,  w.d,     w.e,        r.dtype_code == 2 ? kHalf : kBfloat16,
-                               causal,  false};
+                               causal,  false,   r.trains()};
     try {
       return std::make_shared<const Whole>(*library, shape);
     } catch (const NotSupported&) {
@@ -60,78 +63,200 @@ class Whole {
   }
 
   Whole(const Library& library, const AttentionShape& shape)
-      : shape_(shape), handle_(library), full_(library, handle_, shape), padded_(library, handle_, padded(shape)) {}
+      : library_(library), shape_(shape), handle_(library), full_(*this, false), padded_(*this, true) {}
 
   uint64_t scratch_bytes() const { return Layout::measure<Scratch>(*this); }
+  // l of every query.
+  uint64_t saved_bytes() const {
+    return aligned(static_cast<uint64_t>(shape_.batch * shape_.heads * shape_.queries) * sizeof(float));
+  }
+  uint64_t backward_scratch_bytes() const { return Layout::measure<GradientScratch>(*this); }
 
   void run(const char* name, const attn_run& r, const QkvPorts& ports, float scale) const {
     Layout layout(r.exec->scratch);
     const Scratch s(layout, *this);
-    const auto of = [&](Port port) { return View<uint16_t>(r, port); };
-    if (fills(r) && lies_well(of(ports.q), shape_.heads, shape_.queries, shape_.d) &&
-        lies_well(of(ports.k), shape_.kv_heads, shape_.keys, shape_.d) &&
-        lies_well(of(ports.v), shape_.kv_heads, shape_.keys, shape_.e) &&
-        lies_well(of(ports.o), shape_.heads, shape_.queries, shape_.e)) {
-      enqueue(full_, r,
-              {of(ports.q).data, of(ports.k).data, of(ports.v).data, of(ports.o).data, nullptr, nullptr, s.workspace},
-              scale);
-      return;
+    const Sides sides(*this, r);
+    const View<uint16_t> q(r, ports.q), k(r, ports.k), v(r, ports.v), o(r, ports.o);
+    const auto enqueue_with = [&](const Graphs& graphs, const void* q, const void* k, const void* v, const void* o) {
+      using Id = AttentionGraph::Id;
+      enqueue(graphs.run.plan, r, {{Id::kQ, q}, {Id::kK, k}, {Id::kV, v}, {Id::kO, o}, {Id::kLogSum, r.saved}},
+              s.lengths, scale, s.workspace);
+    };
+    if (fills(r) && sides.q.lies_well(q) && sides.k.lies_well(k) && sides.v.lies_well(v) && sides.o.lies_well(o))
+      return enqueue_with(full_, q.data, k.data, v.data, o.data);
+    pack(name, r, sides.q, q, s.q, s.lengths.queries);
+    pack(name, r, sides.k, k, s.k, s.lengths.keys);
+    pack(name, r, sides.v, v, s.v);
+    enqueue_with(padded_, s.q, s.k, s.v, s.o);
+    unpack(name, r, sides.o, s.o, o);
+  }
+
+  void run_backward(const char* name, const attn_grad& g, const QkvPorts& ports, float scale) const {
+    const attn_run& r = *g.run;
+    Layout layout(r.exec->scratch);
+    const GradientScratch s(layout, *this);
+    const Sides sides(*this, r);
+    const View<uint16_t> q(r, ports.q), k(r, ports.k), v(r, ports.v), o(r, ports.o), given(g, ports.o), dq(g, ports.q),
+        dk(g, ports.k), dv(g, ports.v);
+    if (library_.version() < 90600) {  // later ones begin it themselves
+      const cudaError_t error =
+          cudaMemsetAsync(s.sum_of_q, 0, s.sum_of_q_bytes, reinterpret_cast<cudaStream_t>(r.exec->stream));
+      if (error != cudaSuccess)
+        throw Refusal(ATTN_DEVICE, say("CUDA cannot clear memory: ", cudaGetErrorString(error)));
     }
-    const auto copy = [&](Port port, uint16_t* inner, bool keys, int64_t width) {
-      return Copying{of(port),
-                     inner,
-                     r.batch,
-                     keys ? r.keys : r.queries,
-                     keys ? shape_.keys : shape_.queries,
-                     static_cast<int>(keys ? shape_.kv_heads : shape_.heads),
-                     static_cast<int>(width),
-                     keys ? r.k_len : r.q_len,
-                     r.k_len};
+    using Id = AttentionGraph::Id;
+    const auto enqueue_with = [&](const Graphs& graphs, std::initializer_list<Bound> tensors) {
+      std::vector<Bound> all{{Id::kLogSum, r.saved}, {Id::kProduct, s.product}, {Id::kSumOfQ, s.sum_of_q}};
+      all.insert(all.end(), tensors);
+      enqueue(graphs.gradient->plan, r, all, s.run.lengths, scale, s.run.workspace);
     };
-    const auto pack = [&](const Copying& c, int32_t* lengths) {
-      launch(name, pack_kernel, {dim3(static_cast<unsigned>(shape_.batch * c.rows)), kCopyThreads}, *r.exec, c,
-             lengths);
+    // A gradient that nobody wants goes to scratch, so that the others are made in the same way.
+    const auto into = [](const Side& side, const View<uint16_t>& x, uint16_t* room) {
+      return x.data == nullptr ? room : side.lies_well(x) ? x.data : nullptr;
     };
-    pack(copy(ports.q, s.q, false, shape_.d), s.queries);
-    pack(copy(ports.k, s.k, true, shape_.d), s.keys);
-    pack(copy(ports.v, s.v, true, shape_.e), nullptr);
-    enqueue(padded_, r, {s.q, s.k, s.v, s.o, s.queries, s.keys, s.workspace}, scale);
-    launch(name, unpack_kernel, {dim3(static_cast<unsigned>(r.batch * r.queries)), kCopyThreads}, *r.exec,
-           copy(ports.o, s.o, false, shape_.e));
+    uint16_t *const to_q = into(sides.q, dq, s.dq), *const to_k = into(sides.k, dk, s.dk),
+                    *const to_v = into(sides.v, dv, s.dv);
+    if (fills(r) && sides.q.lies_well(q) && sides.k.lies_well(k) && sides.v.lies_well(v) && sides.o.lies_well(o) &&
+        sides.o.lies_well(given) && to_q && to_k && to_v)
+      return enqueue_with(full_, {{Id::kQ, q.data},
+                                  {Id::kK, k.data},
+                                  {Id::kV, v.data},
+                                  {Id::kO, o.data},
+                                  {Id::kGivenO, given.data},
+                                  {Id::kGivenQ, to_q},
+                                  {Id::kGivenK, to_k},
+                                  {Id::kGivenV, to_v}});
+    pack(name, r, sides.q, q, s.run.q, s.run.lengths.queries);
+    pack(name, r, sides.k, k, s.run.k, s.run.lengths.keys);
+    pack(name, r, sides.v, v, s.run.v);
+    pack(name, r, sides.o, o, s.run.o);
+    pack(name, r, sides.o, given, s.given);
+    enqueue_with(padded_, {{Id::kQ, s.run.q},
+                           {Id::kK, s.run.k},
+                           {Id::kV, s.run.v},
+                           {Id::kO, s.run.o},
+                           {Id::kGivenO, s.given},
+                           {Id::kGivenQ, s.dq},
+                           {Id::kGivenK, s.dk},
+                           {Id::kGivenV, s.dv}});
+    unpack(name, r, sides.q, s.dq, dq);
+    unpack(name, r, sides.k, s.dk, dk);
+    unpack(name, r, sides.v, s.dv, dv);
   }
 
  private:
+  // Rows of a kind: how many the run has and the plan allows, and their lengths.
+  struct Side {
+    int64_t outer_rows, rows, heads, width;
+    const int32_t *lengths, *others;
+    int64_t count(int64_t batch) const { return batch * rows * heads * width; }
+    bool lies_well(const View<uint16_t>& x) const {
+      return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.head == width && x.next == heads * width &&
+             x.batch == rows * heads * width;
+    }
+  };
+  struct Sides {
+    Side q, k, v, o;
+    Sides(const Whole& w, const attn_run& r) {
+      const AttentionShape& s = w.shape_;
+      q = {r.queries, s.queries, s.heads, s.d, r.q_len, r.k_len};
+      k = {r.keys, s.keys, s.kv_heads, s.d, r.k_len, r.q_len};
+      v = k;
+      v.width = s.e;
+      o = q;
+      o.width = s.e;
+    }
+  };
+  struct RowLengths {
+    int32_t *queries, *keys;
+  };
   struct Scratch {
     uint16_t *q, *k, *v, *o;
-    int32_t *queries, *keys;
+    RowLengths lengths;
     char* workspace;
     Scratch(Layout& layout, const Whole& w) {
       const AttentionShape& s = w.shape_;
-      q = layout.take<uint16_t>(s.batch * s.queries * s.heads * s.d);
-      k = layout.take<uint16_t>(s.batch * s.keys * s.kv_heads * s.d);
-      v = layout.take<uint16_t>(s.batch * s.keys * s.kv_heads * s.e);
-      o = layout.take<uint16_t>(s.batch * s.queries * s.heads * s.e);
-      queries = layout.take<int32_t>(s.batch);
-      keys = layout.take<int32_t>(s.batch);
+      const Sides sides(w, attn_run{});
+      q = layout.take<uint16_t>(sides.q.count(s.batch));
+      k = layout.take<uint16_t>(sides.k.count(s.batch));
+      v = layout.take<uint16_t>(sides.v.count(s.batch));
+      o = layout.take<uint16_t>(sides.o.count(s.batch));
+      lengths.queries = layout.take<int32_t>(s.batch);
+      lengths.keys = layout.take<int32_t>(s.batch);
       workspace =
           layout.take<char>(static_cast<int64_t>(std::max(w.full_.workspace_bytes(), w.padded_.workspace_bytes())));
     }
   };
+  struct GradientScratch {
+    Scratch run;
+    uint16_t *given, *dq, *dk, *dv;
+    float *product, *sum_of_q;
+    size_t sum_of_q_bytes;
+    GradientScratch(Layout& layout, const Whole& w) : run(layout, w) {
+      const AttentionShape& s = w.shape_;
+      const Sides sides(w, attn_run{});
+      given = layout.take<uint16_t>(sides.o.count(s.batch));
+      dq = layout.take<uint16_t>(sides.q.count(s.batch));
+      dk = layout.take<uint16_t>(sides.k.count(s.batch));
+      dv = layout.take<uint16_t>(sides.v.count(s.batch));
+      product = layout.take<float>(s.batch * s.heads * s.queries);
+      sum_of_q = layout.take<float>(sides.q.count(s.batch));
+      sum_of_q_bytes = static_cast<size_t>(sides.q.count(s.batch)) * sizeof(float);
+    }
+  };
 
-  static AttentionShape padded(AttentionShape shape) {
-    shape.padded = true;
-    return shape;
-  }
+  template <class G>
+  struct Ready {
+    G graph;
+    GraphPlan plan;
+    Ready(const Library& library, const Handle& handle, const AttentionShape& shape)
+        : graph(library, handle.raw(), shape), plan(library, handle, graph) {}
+  };
+  // Of runs that fill the bounds, or of padded ones.
+  struct Graphs {
+    Ready<AttentionGraph> run;
+    std::optional<Ready<AttentionGradientGraph>> gradient;
+    Graphs(const Whole& w, bool padded) : run(w.library_, w.handle_, shape_of(w, padded)) {
+      if (w.shape_.trains) gradient.emplace(w.library_, w.handle_, shape_of(w, padded));
+    }
+    uint64_t workspace_bytes() const {
+      return std::max(run.plan.workspace_bytes(), gradient ? gradient->plan.workspace_bytes() : 0);
+    }
+    static AttentionShape shape_of(const Whole& w, bool padded) {
+      AttentionShape shape = w.shape_;
+      shape.padded = padded;
+      return shape;
+    }
+  };
+
   bool fills(const attn_run& r) const {
     return r.q_len == nullptr && r.k_len == nullptr && r.batch == shape_.batch && r.queries == shape_.queries &&
            r.keys == shape_.keys;
   }
-  static bool lies_well(const View<uint16_t>& rows, int64_t heads, int64_t count, int64_t width) {
-    return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.head == width && rows.next == heads * width &&
-           rows.batch == count * heads * width;
+  static Copying copying(const attn_run& r, const Side& side, const View<uint16_t>& outer, uint16_t* inner) {
+    return {outer,
+            inner,
+            r.batch,
+            side.outer_rows,
+            side.rows,
+            static_cast<int>(side.heads),
+            static_cast<int>(side.width),
+            side.lengths,
+            side.others};
   }
-  // A handle has one stream at a time: runs of one plan take turns in enqueueing.
-  void enqueue(const AttentionPlan& plan, const attn_run& r, const AttentionPlan::Tensors& tensors, float scale) const {
+  void pack(const char* name, const attn_run& r, const Side& side, const View<uint16_t>& from, uint16_t* to,
+            int32_t* lengths = nullptr) const {
+    launch(name, pack_kernel, {dim3(static_cast<unsigned>(shape_.batch * side.rows)), kCopyThreads}, *r.exec,
+           copying(r, side, from, to), lengths);
+  }
+  static void unpack(const char* name, const attn_run& r, const Side& side, uint16_t* from, const View<uint16_t>& to) {
+    if (!to.data) return;
+    launch(name, unpack_kernel, {dim3(static_cast<unsigned>(r.batch * side.outer_rows)), kCopyThreads}, *r.exec,
+           copying(r, side, to, from));
+  }
+  // A handle has one stream at a time: calls of one plan take turns in enqueueing.
+  void enqueue(const GraphPlan& plan, const attn_run& r, std::vector<Bound> tensors, const RowLengths& lengths,
+               float scale, void* workspace) const {
     struct Turn {
       std::atomic_flag& taken;
       explicit Turn(std::atomic_flag& flag) : taken(flag) {
@@ -142,12 +267,17 @@ class Whole {
         taken.notify_one();
       }
     } const turn(enqueueing_);
-    plan.run(handle_, r.exec->stream, tensors, scale);
+    const float hidden = -std::numeric_limits<float>::infinity(), one = 1;
+    using Id = AttentionGraph::Id;
+    tensors.insert(tensors.end(), {{Id::kScale, &scale}, {Id::kHidden, &hidden}, {Id::kOne, &one}});
+    tensors.insert(tensors.end(), {{Id::kQueries, lengths.queries}, {Id::kKeys, lengths.keys}});
+    plan.run(handle_, r.exec->stream, tensors, workspace);
   }
 
+  const Library& library_;
   AttentionShape shape_;
   Handle handle_;
-  AttentionPlan full_, padded_;
+  Graphs full_, padded_;
   mutable std::atomic_flag enqueueing_;
 };
 

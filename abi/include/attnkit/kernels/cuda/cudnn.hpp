@@ -29,6 +29,7 @@ enum Kind : int {
   kOperationMatmul = 19,
   kReduction = 21,
   kOperationReduction = 22,
+  kOperationReshape = 31,
   kDeviceProperties = 38
 };
 enum Attribute : int {
@@ -73,6 +74,8 @@ enum Attribute : int {
   kReductionX = 1610,
   kReductionY = 1611,
   kReductionDescriptor = 1612,
+  kReshapeX = 2200,
+  kReshapeY = 2201,
   kDeviceJson = 2702
 };
 enum AttributeType : int {
@@ -96,6 +99,7 @@ enum Mode : int {
   kSubtract = 9,
   kExponential = 13,
   kLogarithm = 15,
+  kIdentity = 21,
   kNotLess = 303,
   kLess = 304,
   kAnd = 400,

@@ -21,12 +21,14 @@
 // And, where it needs them,
 //   void check(const attnkit::Request&, attnkit::Info&) const;    refuses what it cannot do
 //   double flops() const;                                         of the map, per row and head
+//   bool splits() const;                          may blocks share a long row?  Not if features depend on other rows
 //   static constexpr const char* output_doc;                      if the output is no weighted mean
 //   static QkvPorts list(const Setup&);                           ports of other names, and the widths of their rows
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
 #include <attnkit/kernels/cuda/linear/follow_gradient.hpp>
+#include <attnkit/kernels/cuda/train_halves.hpp>
 
 namespace attnkit::cuda::linear {
 
@@ -46,7 +48,7 @@ struct Setup {
 };
 
 template <class T>
-class Mechanism {
+class InF32 {
   template <class Real>
   using Device = typename T::template Device<Real>;
   static constexpr bool kTrains = Differentiable<Device<float>>;
@@ -64,7 +66,7 @@ class Mechanism {
   static constexpr About about = on_cuda(T::about);
   static Options options() { return T::options(); }
 
-  Mechanism(const attn_block& b, const Values& values, Ports& ports)
+  InF32(const attn_block& b, const Values& values, Ports& ports)
       : block_(b),
         shape_(b),
         guard_(Guard::from(values)),
@@ -190,8 +192,10 @@ class Mechanism {
     return sizeof(Real) == sizeof(float) && fits(LargestScan<Real, true>::bytes(sizes()));
   }
   // Have long rows of such a run many blocks?
-  static constexpr bool splits(int64_t queries, int64_t keys) {
-    return !kFollows<Device<float>> && (queries > kRowSegment || keys > kRowSegment);
+  bool splits(int64_t queries, int64_t keys) const {
+    if constexpr (requires { map_.splits(); })
+      if (!map_.splits()) return false;
+    return queries > kRowSegment || keys > kRowSegment;
   }
   // Do runs save their sums of weights?  Scales that follow make them again.
   static constexpr bool saves() { return !kFollows<Device<float>>; }
@@ -221,9 +225,11 @@ class Mechanism {
          States(r), static_cast<Real*>(r.exec->scratch), is_split ? static_cast<float*>(r.exec->scratch) : nullptr,
          saves() ? static_cast<Real*>(r.saved) : nullptr, guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r)}};
     // across: blocks for each head
+    const auto blocks = [&](int64_t across) {
+      return dim3(static_cast<unsigned>(r.batch * shape_.heads), static_cast<unsigned>(across));
+    };
     const auto start = [&](auto* kernel, uint64_t bytes, int64_t across = 1) {
-      const dim3 blocks(static_cast<unsigned>(r.batch * shape_.heads), static_cast<unsigned>(across));
-      launch(about.name, kernel, {blocks, kThreads, bytes}, *r.exec, work);
+      launch(about.name, kernel, {blocks(across), kThreads, bytes}, *r.exec, work);
     };
     const auto steps = [&](auto most) {
       constexpr int kMost = decltype(most)::value;
@@ -232,13 +238,14 @@ class Mechanism {
     using Few = std::integral_constant<int, kSteps>;
     if constexpr (sizeof(Real) == sizeof(float)) {
       const uint64_t bytes = sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes();
-      if constexpr (!kFollows<Device<Real>>)
-        if (is_split) {
-          if (r.keys > 0) start(sums_kernel<Work>, bytes, segments_of(r.keys));
-          start(prefixes_kernel<Work>, 0, (shape_.head_floats() + kThreads - 1) / kThreads);
-          start(chunks_kernel<Work>, bytes, std::max<int64_t>(1, segments_of(r.queries)));
-          return;
-        }
+      if (is_split) {
+        if (r.keys > 0) start(sums_kernel<Work>, bytes, segments_of(r.keys));
+        const int64_t threads = std::min<int64_t>(kMostThreads, (shape_.e + 32) / 32 * 32);  // e + 1 in whole warps
+        launch(about.name, prefixes_kernel, {blocks(shape_.features), static_cast<unsigned>(threads)}, *r.exec,
+               work.sizes, Summed{work.call.lengths, work.call.states, work.call.sums});
+        start(chunks_kernel<Work>, bytes, std::max<int64_t>(1, segments_of(r.queries)));
+        return;
+      }
       const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
       if (few && r.queries <= 1 && r.keys <= 1)
         steps(std::integral_constant<int, 1>{});
@@ -257,6 +264,9 @@ class Mechanism {
   T map_;
   Learned learned_;
 };
+
+template <class T>
+using Mechanism = TrainsHalves<InF32<T>>;
 
 }  // namespace attnkit::cuda::linear
 #endif

@@ -13,14 +13,23 @@
 namespace attnkit::cuda::linear {
 
 constexpr int64_t kRowSegment = 1024;
+constexpr int kMostThreads = 1024;
 __host__ __device__ constexpr int64_t segments_of(int64_t rows) { return (rows + kRowSegment - 1) / kRowSegment; }
 
-// The segments of a row's keys.
-template <class Work>
+// What prefixes_kernel takes of a Call.
+struct Summed {
+  Lengths lengths;
+  States states;
+  float* sums;
+};
+
+// The segments of a row's keys.  Call: or Summed.
+template <class Call>
 class Segments {
  public:
-  __device__ Segments(const Work& work, const Head& head) : w_(work), head_(head) {}
-  __device__ bool any() const { return w_.call.sums && (head_.queries > kRowSegment || head_.fresh > kRowSegment); }
+  __device__ Segments(const Call& call, const Sizes& sizes, const Head& head)
+      : call_(call), sizes_(sizes), head_(head) {}
+  __device__ bool any() const { return call_.sums && (head_.queries > kRowSegment || head_.fresh > kRowSegment); }
   // That query i sees, all of them.
   __device__ int64_t before(int64_t i) const {
     const int64_t n = head_.needs(i);
@@ -28,190 +37,211 @@ class Segments {
   }
   // That are summed: a state takes them all.
   __device__ int64_t summed() const {
-    if (w_.call.states) return segments_of(head_.fresh);
+    if (call_.states) return segments_of(head_.fresh);
     return head_.queries > 0 ? before((head_.queries - 1) / kRowSegment * kRowSegment) : 0;
   }
   // S and z of the first n.
   __device__ float* sums(int64_t n) const {
-    const int64_t all = 1 + segments_of(w_.call.lengths.keys);
-    return w_.call.sums + ((head_.b * w_.sizes.heads + head_.h) * all + n) * w_.sizes.head_floats();
+    const int64_t all = 1 + segments_of(call_.lengths.keys);
+    return call_.sums + ((head_.b * sizes_.heads + head_.h) * all + n) * sizes_.head_floats();
   }
 
  private:
-  const Work& w_;
+  const Call& call_;
+  const Sizes& sizes_;
   const Head& head_;
 };
 
-// The queries of a row from `from` on, kChunk at a time with as many keys; begun: S and z of the first `done` keys,
-// NULL: nothing.  state: where all keys go in the end, NULL: nowhere.
-template <class Tiles, class Work>
-__device__ void take_chunks(const Work& work, const Head& head, int64_t from, const float* begun, int64_t done,
-                            float* state) {
-  Tiles tiles(work, head);
-  tiles.load_state(begun);
-  // Keys [done, end) as far as they fit: weighed against queries if these do not all see them, then summed.
-  const auto take = [&](int64_t end, const auto& weigh) {
-    const int n = static_cast<int>(end - done < kChunk ? end - done : kChunk);
-    tiles.load_keys(done, n);
-    weigh();
-    tiles.sum(n);
-    __syncthreads();
-    done += n;
-  };
-  const auto wait = [] { __syncthreads(); };
-  for (int64_t i = from; i < head.queries; i += kChunk) {
-    const int n = static_cast<int>(head.queries - i < kChunk ? head.queries - i : kChunk);
-    const int64_t all_see = head.needs(i), last_sees = head.needs(i + n - 1);
-    while (all_see - done >= kChunk) take(all_see, wait);
-    tiles.load_queries(i, n);
-    __syncthreads();
-    tiles.read_state();
-    while (done < last_sees) take(last_sees, [&] { tiles.weigh(i, n, done); });
-    __syncthreads();
-    tiles.write(i, n);
-  }
-  if (state && head.fresh > 0) {
-    while (done < head.fresh) take(head.fresh, wait);
-    tiles.store_state(state);
-  }
-}
+// What a block does of a row: queries [from, to), kChunk at a time, and the sums of keys [done, keys).  begun: S and z
+// of the keys before, NULL: nothing; store: where those of all keys go in the end, NULL: nowhere.
+struct Part {
+  int64_t from, to, done, keys;
+  const float* begun;
+  float* store;
+};
 
-// All of a row of a map that follows: a tile of keys ends before one that does not suit the scale of those before it,
-// and a tile of queries before those that see it.
-template <class Tiles, class Work>
-__device__ void follow_chunks(const Work& work, const Head& head) {
+// Takes a part, as many keys at a time.  kReads: has it queries?
+template <bool kReads, class Tiles, class Work>
+__device__ void take_chunks(const Work& work, const Head& head, const Part& part) {
   Tiles tiles(work, head);
-  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
-  tiles.load_state(state);
-  __syncthreads();
-  int64_t done = 0;
-  // Loads the next n keys, or as many of them as suit the scale; none: the first does not.
-  const auto load = [&](int n) {
-    for (;;) {
-      tiles.load_keys(done, n);
-      __syncthreads();
-      const int fit = tiles.fitting(n);
-      __syncthreads();
-      if (fit == n || fit == 0) return fit;
-      n = fit;
-    }
-  };
-  // Sums n keys that were loaded; if there are none the scale comes to suit the next.
-  const auto sum = [&](int n) {
-    if (n == 0) return tiles.raise(done);
-    tiles.sum(n);
-    __syncthreads();
-    done += n;
-  };
-  const auto sum_to = [&](int64_t to) {
-    while (done < to) sum(load(static_cast<int>(to - done < kChunk ? to - done : kChunk)));
-  };
-  for (int64_t i = 0; i < head.queries;) {
-    const int64_t first_sees = head.needs(i);
-    if (first_sees - done > kChunk) sum_to(first_sees - kChunk);
-    int n = 1;
-    while (n < kChunk && i + n < head.queries && head.needs(i + n) - done <= kChunk) ++n;
-    int keys = static_cast<int>(head.needs(i + n - 1) - done);
-    if (keys > 0) {
-      const int fit = load(keys);
-      if (fit < first_sees - done) {
-        sum(fit);
+  tiles.load_state(part.begun);
+  int64_t i = part.from, done = part.done;
+  int n = 0;  // queries that are loaded: from i on
+  for (;;) {
+    int64_t end = part.keys;
+    if constexpr (kReads) {
+      const int next = static_cast<int>(part.to - i < kChunk ? part.to - i : kChunk);
+      if (next > 0) end = head.needs(n > 0 ? i + n - 1 : i);
+      if (next > 0 && n == 0 && end - done < kChunk) {
+        n = next;
+        tiles.load_queries(i, n);
+        __syncthreads();
+        tiles.read_state();
         continue;
       }
-      while (head.needs(i + n - 1) - done > fit) --n;
-      keys = static_cast<int>(head.needs(i + n - 1) - done);
-      if (keys > 0 && keys < fit) load(keys);
+      if (n > 0 && done >= end) {
+        __syncthreads();
+        tiles.write(i, n);
+        i += n;
+        n = 0;
+        continue;
+      }
     }
-    if constexpr (kEach<typename Work::Map>) {
-      tiles.limit(i, n, done);
+    if (done >= end) break;
+    const int keys = static_cast<int>(end - done < kChunk ? end - done : kChunk);
+    tiles.load_keys(done, keys);
+    if (kReads && n > 0)
+      tiles.weigh(i, n, done);
+    else
       __syncthreads();
+    tiles.sum(keys);
+    __syncthreads();
+    done += keys;
+  }
+  if (part.store) tiles.store_state(part.store);
+}
+
+// The same of a map that follows: a tile of keys ends before one that does not suit the scale of those before it, and
+// a tile of queries before those that see it.
+template <bool kReads, class Tiles, class Work>
+__device__ void follow_chunks(const Work& work, const Head& head, const Part& part) {
+  Tiles tiles(work, head);
+  tiles.load_state(part.begun);
+  __syncthreads();
+  int64_t i = part.from, done = part.done;
+  int most = kChunk;  // keys that may suit the scale
+  while ((kReads && i < part.to) || done < part.keys) {
+    int n = 0;
+    int64_t first_sees = part.keys, end = first_sees;
+    if constexpr (kReads) {
+      if (i < part.to) end = first_sees = head.needs(i);
+      while (n < kChunk && i + n < part.to && head.needs(i + n) - done <= most) end = head.needs(i + n++);
     }
-    tiles.load_queries(i, n);
-    __syncthreads();
-    tiles.read_state();
-    if (keys > 0) tiles.weigh(i, n, done);
-    __syncthreads();
-    tiles.write(i, n);
+    const int keys = static_cast<int>(end - done < most ? end - done : most);
+    if (keys > 0) {
+      tiles.load_keys(done, keys);
+      __syncthreads();
+      const int fit = tiles.fitting(keys);
+      __syncthreads();
+      if (fit < keys) {
+        if (fit > 0 || first_sees <= done)  // the next key would raise the scale of queries that do not see it
+          most = fit;
+        else
+          tiles.raise(done);
+        continue;
+      }
+    }
+    if constexpr (kReads) {
+      if (n > 0) {
+        if constexpr (kEach<typename Work::Map>) {
+          tiles.limit(i, n, done);
+          __syncthreads();
+        }
+        tiles.load_queries(i, n);
+        __syncthreads();
+        tiles.read_state();
+        if (keys > 0) tiles.weigh(i, n, done);
+        __syncthreads();
+        tiles.write(i, n);
+      }
+    }
     if (keys > 0) tiles.sum(keys);
     __syncthreads();
     done += keys;
     i += n;
+    most = kChunk;
   }
-  if (state && head.fresh > 0) {
-    sum_to(head.fresh);
-    if constexpr (kEach<typename Work::Map>) tiles.settle();
-    tiles.store_state(state);
-  }
-  clear_outputs(work.call, work.sizes, head, head.queries, work.call.lengths.queries);
+  if (!part.store) return;
+  if constexpr (kEach<typename Work::Map>) tiles.settle();
+  tiles.store_state(part.store);
+}
+
+template <bool kReads, class Work>
+__device__ void take(const Work& work, const Head& head, const Part& part) {
+  if constexpr (kFollows<typename Work::Map>)
+    follow_chunks<kReads, TilesOf<Work>>(work, head, part);
+  else
+    take_chunks<kReads, TilesOf<Work>>(work, head, part);
 }
 
 // A block per head and segment of queries.
 template <class Work>
 static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
   Head head(work.call.lengths, work.sizes.heads);
-  float* state = work.call.states ? state_of(work.call, work.sizes, head) : nullptr;
+  float* state = work.call.states ? state_of(work.call.states, work.sizes, head) : nullptr;
   if (state && head.queries <= kSteps && head.fresh <= kSteps) {
     if (blockIdx.y == 0) take_steps<kSteps>(work, head, state);
     return;
   }
-  if constexpr (kFollows<typename Work::Map>) {
-    follow_chunks<TilesOf<Work>>(work, head);
-  } else {
-    const Segments segments(work, head);
-    const float* begun = state;
-    int64_t from = blockIdx.y * kRowSegment, done = 0, end = work.call.lengths.queries;
-    if (segments.any()) {
-      if (end > from + kRowSegment) end = from + kRowSegment;
-      if (from < head.queries) done = segments.before(from);
-      begun = segments.sums(done);
-      done = done * kRowSegment < head.fresh ? done * kRowSegment : head.fresh;
-      state = nullptr;
-    } else if (from > 0) {
-      return;
-    }
-    if (head.queries > end) head.queries = end;
-    if (from < head.queries || state) take_chunks<TilesOf<Work>>(work, head, from, begun, done, state);
-    clear_outputs(work.call, work.sizes, head, from < head.queries ? head.queries : from, end);
+  const Segments segments(work.call, work.sizes, head);
+  const int64_t from = blockIdx.y * kRowSegment;
+  int64_t end = work.call.lengths.queries;
+  Part part{from, head.queries, 0, 0, state, nullptr};
+  if (segments.any()) {
+    if (end > from + kRowSegment) end = from + kRowSegment;
+    if (part.to > end) part.to = end;
+    const int64_t before = from < part.to ? segments.before(from) : 0;
+    part.begun = segments.sums(before);
+    part.done = before * kRowSegment < head.fresh ? before * kRowSegment : head.fresh;
+    const float* all = segments.sums(segments.summed());
+    for (int64_t f = threadIdx.x; state && from == 0 && f < work.sizes.head_floats(); f += kThreads) state[f] = all[f];
+  } else if (from > 0) {
+    return;
+  } else if (state && head.fresh > 0) {
+    part.keys = head.fresh;
+    part.store = state;
   }
+  if (from < part.to || part.store) take<true>(work, head, part);
+  clear_outputs(work.call, work.sizes, head, from < head.queries ? head.queries : from, end);
 }
 
 // A block per head and segment of keys.
 template <class Work>
 static __global__ void __launch_bounds__(kThreads, 3) sums_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
-  const Segments segments(work, head);
-  const int64_t segment = blockIdx.y, from = segment * kRowSegment;
-  if (!segments.any() || segment >= segments.summed()) return;
-  TilesOf<Work> tiles(work, head);
-  tiles.load_state(nullptr);
-  const int64_t to = from + kRowSegment < head.fresh ? from + kRowSegment : head.fresh;
-  for (int64_t done = from; done < to; done += kChunk) {
-    const int n = static_cast<int>(to - done < kChunk ? to - done : kChunk);
-    tiles.load_keys(done, n);
-    __syncthreads();
-    tiles.sum(n);
-    __syncthreads();
-  }
-  tiles.store_state(segments.sums(segment + 1));
+  const Segments segments(work.call, work.sizes, head);
+  const int64_t from = blockIdx.y * kRowSegment, to = from + kRowSegment;
+  if (!segments.any() || blockIdx.y >= segments.summed()) return;
+  take<false>(work, head, {0, 0, from, to < head.fresh ? to : head.fresh, nullptr, segments.sums(blockIdx.y + 1)});
 }
 
-// A thread per number of a head's sums.
-template <class Work>
-static __global__ void __launch_bounds__(kThreads) prefixes_kernel(const Work work) {
-  const Head head(work.call.lengths, work.sizes.heads);
-  const Segments segments(work, head);
-  const int64_t f = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  if (!segments.any() || f >= work.sizes.head_floats()) return;
-  float* state = work.call.states ? state_of(work.call, work.sizes, head) + f : nullptr;
-  float sum = state ? *state : 0;
-  segments.sums(0)[f] = sum;
+// A block per head and feature: a thread has a column of S or, in the last place, z.  Sums of scales of their own come
+// to the largest so far.
+static __global__ void __launch_bounds__(kMostThreads) prefixes_kernel(const Sizes s, const Summed call) {
+  const Head head(call.lengths, s.heads);
+  const Segments segments(call, s, head);
+  if (!segments.any()) return;
+  const int64_t f = blockIdx.y, z = static_cast<int64_t>(s.features) * s.e + f, c = z + s.features;
+  const float* state = call.states ? state_of(call.states, s, head) : nullptr;
+  const bool follows = s.extra > 0;
+  const float least = follows && state && state[z] != 0 ? state[c] : kLeast<float>;
   const int64_t summed = segments.summed();
-  for (int64_t n = 1; n <= summed; ++n) {
-    float* at = segments.sums(n) + f;
-    sum += *at;
-    *at = sum;
+  for (int e = static_cast<int>(threadIdx.x); e <= s.e; e += static_cast<int>(blockDim.x)) {
+    const int64_t at = e < s.e ? f * s.e + e : z;
+    float sum = state ? state[at] : 0, scale = least;
+    segments.sums(0)[at] = sum;
+#pragma unroll 1
+    for (int64_t n = 1; n <= summed; ++n) {
+      float* segment = segments.sums(n);
+      float own = segment[at];
+      if (follows) {
+        const float top = larger(scale, segment[c]);
+        sum *= exponential(scale - top);
+        own *= exponential(segment[c] - top);
+        scale = top;
+      }
+      sum += own;
+      segment[at] = sum;
+    }
   }
-  if (state) *state = sum;
+  __syncthreads();  // all have read the segments' scales
+  if (!follows || threadIdx.x > 0) return;
+  float scale = least;
+#pragma unroll 1
+  for (int64_t n = 0; n <= summed; ++n) {
+    if (n > 0) scale = larger(scale, segments.sums(n)[c]);
+    segments.sums(n)[c] = scale;
+  }
 }
 
 }  // namespace attnkit::cuda::linear

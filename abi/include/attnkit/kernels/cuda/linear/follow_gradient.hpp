@@ -54,25 +54,31 @@ class FollowScans : GradientTiles<Work, kInShared> {
             w_.map, head_.fresh, kWarps, [&](int64_t j) { return row_of(w_.k, j); }, down_);
     for (int f = static_cast<int>(threadIdx.x); f < size().f4(); f += kThreads) c_[f] = c;
     clear_sums();
+    const bool reverses = w_.dk.data || w_.dv.data;
     const int64_t segments = (head_.queries - first_ + kSegment - 1) / kSegment;
-    if (!w_.dk.data && !w_.dv.data) {
-      for (int64_t n = 0; n < segments; ++n) forward(n);
-      return;
-    }
     int slot = 0;
-    keep(slot, 0);
-    for (int64_t n = segments; n-- > 0;) {
-      while (slots_[slot] > n) --slot;
-      done_ = start(slots_[slot]);
-      restore(kept_ + slot * kept_floats(size()));
-      for (int64_t at = slots_[slot]; at < n;) {
-        const int64_t parts = slots(w_.lengths.queries) - slot;  // one more than sums can be kept
-        at += (n - at + parts - 1) / parts;
-        append_to(start(at));
-        if (at < n) keep(++slot, at);
+    if (reverses) keep(slot, 0);
+    for (int64_t taken = 0; taken < segments; ++taken) {
+      const int64_t n = reverses ? segments - 1 - taken : taken;
+      int64_t at = n;
+      if (reverses) {
+        while (slots_[slot] > n) --slot;
+        at = slots_[slot];
+        done_ = start(at);
+        restore(kept_ + slot * kept_floats(size()));
       }
-      const int blocks = forward(n);
-      if (n == segments - 1)
+      int blocks = 0;
+      for (bool reads = false; !reads;) {
+        reads = at == n;
+        if (!reads) {
+          const int64_t parts = slots(w_.lengths.queries) - slot;  // one more than sums can be kept
+          at += (n - at + parts - 1) / parts;
+        }
+        blocks = forward(begin(n), reads ? begin(n + 1) : begin(n), reads ? 0 : start(at));
+        if (!reads && at < n) keep(++slot, at);
+      }
+      if (!reverses) continue;
+      if (taken == 0)
         clear_sums();
       else
         restore(reverse_);
@@ -181,79 +187,73 @@ class FollowScans : GradientTiles<Work, kInShared> {
     }
   }
 
-  // The next keys, up to n, as far as they suit one scale, at least one.
+  // The next n keys; returns how many of them suit the scale.
   __device__ int load_keys(int n) {
     const auto index = [this](int r) { return done_ + r; };
     load_wide(w_.v, n, from_y_, index);
-    for (;;) {
-      load_features<false>(w_.k, n, from_x_, size().row(), index, [this](int r, const auto&, const Row<Real>& row) {
-        const bool over = w_.map.follows && outgrows<Real>(row.s, size().features, scales());
-        if (lane() == 0) over_[r] = over;
-        if (!over || r > 0) w_.map.key(row, scales());
-      });
-      __syncthreads();
-      const int fit = rows_before(over_, n);
-      if (fit > 0) return fit;
-      for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
-        Real c = c_[f];
-        down_[f] = risen<Real>(static_cast<Real>(from_x_[f]), c);
-        c_[f] = c;
-        z_[f] *= down_[f];
-      }
-      shrink();
-    }
-  }
-  template <bool kSomeSee>
-  __device__ void sum_keys(int n) {
-    Base::template sum<kSomeSee>(n, [this](int j, int f, Real z) { return z + from_x_[j * size().row() + f]; });
-    done_ += n;
-  }
-  __device__ void append(int n) {
-    sum_keys<false>(n);
+    load_features<false>(w_.k, n, from_x_, size().row(), index, [this](int r, const auto&, const Row<Real>& row) {
+      const bool over = w_.map.follows && outgrows<Real>(row.s, size().features, scales());
+      if (lane() == 0) over_[r] = over;
+      if (!over || r > 0) w_.map.key(row, scales());  // else its logits are left for raise
+    });
     __syncthreads();
+    return rows_before(over_, n);
   }
-  __device__ void append_to(int64_t to) {
-    while (done_ < to) append(load_keys(static_cast<int>(to - done_ < kTile ? to - done_ : kTile)));
+  // c comes to suit the next key, which was loaded, and S and z to c.
+  __device__ void raise() {
+    for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
+      Real c = c_[f];
+      down_[f] = risen<Real>(static_cast<Real>(from_x_[f]), c);
+      c_[f] = c;
+      z_[f] *= down_[f];
+    }
+    shrink();
   }
 
-  // Queries of segment n: their gradients, and what the other scan takes; returns the number of blocks.
-  __device__ int forward(int64_t n) {
-    const int64_t first = begin(n), end = begin(n + 1);
+  // Queries [first, end), their gradients and what the other scan takes; then keys are summed up to `to`.  Returns the
+  // number of blocks.
+  __device__ int forward(int64_t first, int64_t end, int64_t to) {
     int blocks = 0;
-    for (int64_t i = first; i < end;) {
-      const int64_t first_sees = head_.needs(i);
-      append_to(first_sees - kTile);
-      int queries = 1;
-      const int most = first_sees > done_ ? kTile : 0;  // the first query sees the key that may raise the scale
-      while (queries < kTile && i + queries < end && head_.needs(i + queries) - done_ <= most) ++queries;
-      int keys = static_cast<int>(head_.needs(i + queries - 1) - done_);
+    for (int64_t i = first; i < end || done_ < to;) {
+      const int64_t first_sees = i < end ? head_.needs(i) : to;
+      int queries = 0;
+      int64_t last = first_sees;
+      while (queries < kTile && i + queries < end && head_.needs(i + queries) - done_ <= kTile)
+        last = head_.needs(i + queries++);
+      int keys = static_cast<int>(last - done_ < kTile ? last - done_ : kTile);
       if (keys > 0) {
         const int fit = load_keys(keys);
-        if (fit < first_sees - done_) {
-          append(fit);
+        if (fit == 0 && first_sees > done_) {  // queries that do not see the key come before the scale rises
+          raise();
           continue;
         }
-        while (head_.needs(i + queries - 1) - done_ > fit) --queries;
-        keys = static_cast<int>(head_.needs(i + queries - 1) - done_);
+        if (fit < keys) {
+          while (queries > 0 && head_.needs(i + queries - 1) - done_ > fit) --queries;
+          keys = queries > 0 ? static_cast<int>(head_.needs(i + queries - 1) - done_) : fit;
+        }
       }
-      if (threadIdx.x == 0) {
-        begins_[blocks] = static_cast<int>(i - first);
-        lows_[blocks] = static_cast<int>(done_);
+      if (queries > 0) {
+        if (threadIdx.x == 0) {
+          begins_[blocks] = static_cast<int>(i - first);
+          lows_[blocks] = static_cast<int>(done_);
+        }
+        for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
+          scales_[blocks * size().f4() + f] = c_[f];
+        load_queries(i, queries);
+        __syncthreads();
+        Base::template read_sums<false>();
+        if (keys > 0) Base::template read_sources<false>();
       }
-      for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads)
-        scales_[blocks * size().f4() + f] = c_[f];
-      load_queries(i, queries);
+      if (keys > 0)
+        Base::sum(keys, queries > 0, [this](int j, int f, Real z) { return z + from_x_[j * size().row() + f]; });
       __syncthreads();
-      Base::template read_sums<false>();
-      if (keys > 0) {
-        Base::template read_sources<false>();
-        sum_keys<true>(keys);
+      if (queries > 0) {
+        give_queries(first, i, queries);
+        __syncthreads();
+        ++blocks;
       }
-      __syncthreads();
-      give_queries(first, i, queries);
-      __syncthreads();
       i += queries;
-      ++blocks;
+      done_ += keys;
     }
     return blocks;
   }
@@ -345,50 +345,47 @@ class FollowScans : GradientTiles<Work, kInShared> {
         const int64_t j = high - 1 - (t < keys ? t : keys - 1);
         limit_[t] = queries - static_cast<int>(first_of(queries, [&](int64_t i) { return head_.needs(from + i) > j; }));
       }
-      const auto added = [&](int s, int f, Real r) { return r + at(a_n_, s)[f]; };
-      if (keys > 0) {
-        give_keys(low, keys, [&] {
-          Base::template read_sources<true>();
-          Base::template sum<true>(queries, added);
-        });
-      } else {
-        __syncthreads();
-        Base::template sum<false>(queries, added);
-        __syncthreads();
-      }
       const int64_t rest = from > first_ ? head_.needs(from - 1) : 0;
-      for (int64_t to = low; to > rest;) {
-        const int some = static_cast<int>(to - rest < kTile ? to - rest : kTile);
+      int64_t to = high;
+      for (bool reads = true; reads || to > rest; reads = false) {
+        const int some = reads ? keys : static_cast<int>(to - rest < kTile ? to - rest : kTile);
         to -= some;
-        give_keys(to, some, Nothing{});
+        if (some > 0) load_readers(to, some);
+        __syncthreads();
+        if (some > 0) Base::template read_sums<true>();
+        if (reads) {
+          if (some > 0) Base::template read_sources<true>();
+          Base::sum(queries, some > 0, [&](int s, int f, Real r) { return r + at(a_n_, s)[f]; });
+        }
+        __syncthreads();
+        if (some > 0) give_keys(to, some);
+        __syncthreads();
       }
       end = from;
     }
   }
 
-  // The gradients of keys [from, from + n), the last first, from R and r, and from what read_sources adds.
-  template <class ReadSources>
-  __device__ void give_keys(int64_t from, int n, const ReadSources& read_sources) {
+  // Keys [from, from + n), the last first.
+  __device__ void load_readers(int64_t from, int n) {
     const auto index = [from, n](int r) { return from + n - 1 - r; };
     load_wide(w_.v, n, y_, index);
     load_features<false>(w_.k, n, x_, reader(size()), index,
                          [this](int, const auto&, const Row<Real>& row) { w_.map.key(row, scales()); });
-    __syncthreads();
-    Base::template read_sums<true>();
-    read_sources();
-    __syncthreads();
+  }
+  // Their gradients, from what they found.
+  __device__ void give_keys(int64_t from, int n) const {
     Real floor = 0;
     if constexpr (!kEach<Map>) floor = w_.map.template floor<false>();
     for (int r = warp(); r < n; r += kWarps) {
       const Row<Real> row = in(x_, reader(size()), r), given = in(to_x_, size().row(), r);
+      const int64_t j = from + n - 1 - r;
       for (int f = lane(); f < size().features; f += 32)
         given.s[f] = (row.s[f] - floor) * (given.s[f] - rest_[r * size().f4() + f]);
       __syncwarp();
-      give(w_.k, w_.dk, index(r), given);
+      give(w_.k, w_.dk, j, given);
       for (int c = lane(); w_.dv.data && c < size().e; c += 32)
-        w_.dv.at(head_.b, head_.h, index(r))[c] = to_y_[r * wide(size()) + c];
+        w_.dv.at(head_.b, head_.h, j)[c] = to_y_[r * wide(size()) + c];
     }
-    __syncthreads();
   }
 
   Real *a_, *a_n_, *scales_;  // of a segment's queries, of its blocks

@@ -145,8 +145,8 @@ class GradientTiles {
 
   // S += x'^T y', and z takes the n sources, as added(j, f, z), which readers that see some of them leave with on the
   // way.
-  template <bool kSomeSee, class Added>
-  __device__ void sum(int n, const Added& added) {
+  template <class Added>
+  __device__ void sum(int n, bool some_see, const Added& added) {
     const int fours = size().e4() / 4;
     for (int unit = static_cast<int>(threadIdx.x); unit < size().f4() / 4 * fours; unit += kThreads) {
       const int f = unit / fours * 4, c = unit % fours * 4;
@@ -170,7 +170,7 @@ class GradientTiles {
       const auto add_to = [&](int limit) {
         for (; j < limit; ++j) z = added(j, f, z);
       };
-      for (int i = 0; kSomeSee && i < kTile; ++i) {
+      for (int i = 0; some_see && i < kTile; ++i) {
         if (limit_[i] == 0) continue;
         add_to(limit_[i]);
         rest_[i * size().f4() + f] = z;
@@ -272,18 +272,24 @@ class Scan : GradientTiles<Work, kInShared> {
     for (int x = static_cast<int>(threadIdx.x); x < size().f4(); x += kThreads) z_[x] = 0;
     for (int x = static_cast<int>(threadIdx.x); x < w_.n_learned; x += kThreads) learned()[x] = 0;
     const int64_t readers = kForward ? head_.queries - first_ : top_;
-    int64_t done = 0;
-    for (int64_t i = 0; i < readers; i += kTile) {
-      const int n = static_cast<int>(readers - i < kTile ? readers - i : kTile);
-      const int64_t all_see = needs(i), last_sees = needs(i + n - 1);
-      while (all_see - done >= kTile) done += take<false>(done, all_see, i, n);
-      load<kForward>(i, n, x_, reader(size()), y_, inverse_);
-      __syncthreads();
-      Base::template read_sums<!kForward>();
-      while (done < last_sees) done += take<true>(done, last_sees, i, n);
-      __syncthreads();
-      give(i, n);
-      __syncthreads();
+    int64_t i = 0, done = 0;
+    int n = 0;  // readers that are loaded: from i on
+    while (i < readers) {
+      const int64_t end = needs(n > 0 ? i + n - 1 : i);
+      if (n == 0 && end - done < kTile) {
+        n = static_cast<int>(readers - i < kTile ? readers - i : kTile);
+        load<kForward>(i, n, x_, reader(size()), y_, inverse_);
+        __syncthreads();
+        Base::template read_sums<!kForward>();
+      } else if (done < end) {
+        done += take(done, end, i, n);
+      } else {
+        __syncthreads();
+        give(i, n);
+        __syncthreads();
+        i += n;
+        n = 0;
+      }
     }
   }
 
@@ -355,19 +361,18 @@ class Scan : GradientTiles<Work, kInShared> {
     return w_.guard == Guard::kClamp && sum_of_weights(i) < w_.eps ? Real{0} : Real{1};
   }
 
-  // Sources [done, to) as far as they fit, read by readers [i, i + n) if these do not all see them, then summed.
-  template <bool kSomeSee>
+  // Sources [done, to) as far as they fit, read by readers [i, i + n), of which there may be none, then summed.
   __device__ int take(int64_t done, int64_t to, int64_t i, int n) {
     const int sources = static_cast<int>(to - done < kTile ? to - done : kTile);
     load<!kForward>(done, sources, from_x_, size().row(), from_y_, weight_);
     const int t = static_cast<int>(threadIdx.x);
-    if (kSomeSee && t < kTile) {  // a row beyond the last has its limit, so that limits rise
+    if (n > 0 && t < kTile) {  // a row beyond the last has its limit, so that limits rise
       const int64_t sees = needs(i + (t < n ? t : n - 1)) - done;
       limit_[t] = static_cast<int>(sees < 0 ? 0 : sees < kTile ? sees : kTile);
     }
     __syncthreads();
-    if constexpr (kSomeSee) Base::template read_sources<!kForward>();
-    Base::template sum<kSomeSee>(sources, [this](int j, int f, Real z) {
+    if (n > 0) Base::template read_sources<!kForward>();
+    Base::sum(sources, n > 0, [this](int j, int f, Real z) {
       return fused(kForward ? Real{1} : static_cast<Real>(weight_[j]), from_x_[j * size().row() + size().z_at() + f],
                    z);
     });

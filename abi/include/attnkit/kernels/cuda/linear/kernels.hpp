@@ -27,7 +27,7 @@ struct Sizes {
   int heads, d, e, features;
   bool splits;
   int notes;      // that a row leaves for LEARNED gradients
-  int extra = 0;  // numbers of a head's state behind z
+  int extra = 0;  // numbers of a head's state behind z: scales
   bool follows = false;
   int table = 0;  // floats of a table
   int wider = 0;  // by which a row of x exceeds its features, where they share their place
@@ -122,9 +122,8 @@ struct Head : Sight {
   }
 };
 
-template <class T>
-__device__ float* state_of(const Call<T>& c, const Sizes& s, const Head& head) {
-  return c.states.row(head.b) + head.h * s.head_floats();
+__device__ inline float* state_of(const States& states, const Sizes& s, const Head& head) {
+  return states.row(head.b) + head.h * s.head_floats();
 }
 
 template <class T>
@@ -451,7 +450,7 @@ static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) =
   const int64_t floats = work.sizes.head_floats();
   typename Work::Real* sums = work.call.scratch + blockIdx.x * floats;
   if (work.call.states) {
-    if constexpr (sizeof(*sums) == sizeof(float)) sums = state_of(work.call, work.sizes, head);
+    if constexpr (sizeof(*sums) == sizeof(float)) sums = state_of(work.call.states, work.sizes, head);
   } else {
     for (int64_t f = threadIdx.x; f < floats; f += kThreads) sums[f] = 0;
     __syncthreads();
