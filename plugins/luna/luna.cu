@@ -165,7 +165,7 @@ struct Luna : luna::Model {
       };
       if constexpr (sizeof(RealOf<T>) == sizeof(float))
         if (w.split) {
-          walk(true, r.keys);
+          if (r.keys > 0) walk(true, r.keys);
           start(r, heads, blocks_of(w.sizes.sums()), 0, prefixes_kernel<T>, w);
         }
       return walk(false, r.queries);

@@ -821,6 +821,9 @@ TEST(LunaVariant, SplitsQueriesOfSomeKeys) {
   call.k_len = {2500, 9, 2500};
   call.q_pos = {2300, 2, 0};
   EXPECT_LE(rms_ratio(run_whole(same, 0, call), run_whole(in, 0, call)), kGate);
+  Inputs none(there, 1, 1100, 0, 1);
+  const Array zeros = run_whole(none, 0, {});
+  for (int64_t i = 0; i < 1100; ++i) EXPECT_EQ(zeros.at(0, 0, i, 7), 0) << i;
 }
 
 TEST(LunaVariant, SplitsLongRowsAmongBlocks) {
