@@ -785,41 +785,55 @@ TEST(LunaVariant, SplitsTheKeysOfASourceThatGrows) {
   }
 }
 
-// A prompt that is split beside one that is not and a token, with states of the CPU's meaning: either goes on.
-TEST(LunaVariant, GoesOnAfterALongPrompt) {
+// Two prompts, split beside ones that are not: each row has the state that it has alone, bit for bit, and the CPU goes
+// on.
+TEST(LunaVariant, GoesOnAfterLongPrompts) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 8, 8);
   const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/luna.so"), block), there(load(ATTNKIT_EMULATED_DIR "/luna.so"), block);
   const int64_t most = 1500;
-  const std::vector<int32_t> lengths = {1500, 70, 1};
+  const std::vector<std::vector<int32_t>> past = {{0, 0, 0}, {1500, 70, 1}, {2600, 90, 6}};
   Inputs in(here, 3, most, most, 1), same(there, 3, most, most, 1);
-  const Planned first(here, make_request(3, most, most, ATTN_STREAM)),
-      second(there, make_request(3, most, most, ATTN_STREAM));
-  const Arena one(first.info().state_bytes, 3), other(second.info().state_bytes, 3);
-  Call prompt, next;
-  prompt.queries = 2;  // of the first keys alone
-  prompt.keys = most;
-  prompt.k_len = lengths;
-  prompt.q_pos = prompt.k_pos = {0, 0, 0};
-  next.queries = next.keys = 3;
-  next.q_pos = next.k_pos = lengths;
-  const auto run = [](const Planned& plan, Inputs& inputs, Call call, const Arena& arena) {
-    call.arena = &arena;
-    return plan.run(inputs, call);
+  const auto plan = [&](const Mechanism& mech, int64_t batch) {
+    return Planned(mech, make_request(batch, most, most, ATTN_STREAM));
   };
-  EXPECT_LE(rms_ratio(run(second, same, prompt, other), run(first, in, prompt, one)), kGate);
+  const Planned first = plan(here, 3), second = plan(there, 3), single = plan(there, 1);
+  const Arena one(first.info().state_bytes, 3), other(second.info().state_bytes, 3);
+  const auto call = [](const Arena& arena, int64_t keys, const std::vector<int32_t>& from) {
+    Call c;
+    c.arena = &arena;
+    c.queries = 3;
+    c.keys = keys;
+    c.q_pos = c.k_pos = from;
+    return c;
+  };
+  const auto added = [&](size_t prompt, size_t b) { return past[prompt + 1][b] - past[prompt][b]; };
+  for (size_t prompt = 0; prompt < 2; ++prompt) {
+    const auto run = [&](const Planned& planned, Inputs& inputs, const Arena& arena) {
+      Call c = call(arena, most, past[prompt]);
+      for (size_t b = 0; b < 3; ++b) c.k_len.push_back(added(prompt, b));
+      return planned.run(inputs, c);
+    };
+    EXPECT_LE(rms_ratio(run(second, same, other), run(first, in, one)), kGate);
+  }
+  for (size_t b = 0; b < 3; ++b) {
+    Inputs row = alone(same, static_cast<int64_t>(b), most, most);
+    const Arena own(second.info().state_bytes, 1);
+    for (size_t prompt = 0; prompt < 2; ++prompt) single.run(row, call(own, added(prompt, b), {past[prompt][b]}));
+    EXPECT_EQ(0, std::memcmp(own.row(0), other.row(static_cast<int64_t>(b)), own.row_bytes)) << b;
+  }
   std::memcpy(one.row(0), other.row(0), 3 * one.row_bytes);
-  EXPECT_LE(rms_ratio(run(second, same, next, other), run(first, in, next, one)), kGate);
+  EXPECT_LE(rms_ratio(second.run(same, call(other, 3, past[2])), first.run(in, call(one, 3, past[2]))), kGate);
 }
 
 // Causal queries that see but some of many keys, and more queries than keys.
 TEST(LunaVariant, SplitsQueriesOfSomeKeys) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 1, 8, 8);
   const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/luna.so"), block), there(load(ATTNKIT_EMULATED_DIR "/luna.so"), block);
-  Inputs in(here, 3, 1100, 2500, 1), same(there, 3, 1100, 2500, 1);
+  Inputs in(here, 4, 1100, 2500, 1), same(there, 4, 1100, 2500, 1);
   Call call;
-  call.q_len = {3, 1100, 0};
-  call.k_len = {2500, 9, 2500};
-  call.q_pos = {2300, 2, 0};
+  call.q_len = {3, 1100, 0, 3};
+  call.k_len = {2500, 9, 2500, 2500};
+  call.q_pos = {2300, 2, 0, 100};
   EXPECT_LE(rms_ratio(run_whole(same, 0, call), run_whole(in, 0, call)), kGate);
   Inputs none(there, 1, 1100, 0, 1);
   const Array zeros = run_whole(none, 0, {});
