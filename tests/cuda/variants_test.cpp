@@ -840,6 +840,21 @@ TEST(LunaVariant, SplitsQueriesOfSomeKeys) {
   for (int64_t i = 0; i < 1100; ++i) EXPECT_EQ(zeros.at(0, 0, i, 7), 0) << i;
 }
 
+// Which begin with what a run that is split saved.
+TEST(LunaVariant, GradientsOfLongRowsAreTheCpus) {
+  for (const bool causal : {false, true}) {
+    const attn_block block = make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 1, 8, 8);
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/luna.so"), block),
+        there(load(ATTNKIT_EMULATED_DIR "/luna.so"), block);
+    const int64_t queries = causal ? 1100 : 3;
+    Inputs in(here, 1, queries, 1100, 1), same(there, 1, queries, 1100, 1);
+    const Gradients<float> want = backward(in, 0, {}), got = backward(same, 0, {});
+    for (size_t p = 0; p < want.size(); ++p)
+      if (!is_given(*here.ports()[p]))
+        EXPECT_LE(rms_ratio(got[p], want[p]), 2 * kGate) << here.ports()[p]->name << " " << causal;
+  }
+}
+
 TEST(LunaVariant, SplitsLongRowsAmongBlocks) {
   const auto scratch = [](bool causal, const Settings& settings, int64_t queries, int64_t keys, uint32_t flags = 0) {
     const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/luna.so"),
