@@ -49,10 +49,13 @@ struct GradientWork {
 template <class Real, class By, class Divisor>
 __device__ void differentiate(const Shared<Real>& w, const Shared<Real>& dw, int row, int n, int live, const By& by,
                               const Divisor& divisor) {
+#pragma unroll 1
   for (int i = warp(); i < n; i += kWarps) {
     Real mean = 0;
+#pragma unroll 1
     for (int r = lane(); r < live; r += 32) mean = fused(w[i * row + r], dw[i * row + r], mean);
     mean = sum_of_warp(mean);
+#pragma unroll 1
     for (int r = lane(); r < live; r += 32) {
       const Real x = w[i * row + r];
       dw[i * row + r] = by(i) * x * (dw[i * row + r] - mean);
@@ -60,15 +63,12 @@ __device__ void differentiate(const Shared<Real>& w, const Shared<Real>& dw, int
     }
   }
 }
-template <class Real>
-__device__ void clear(const Shared<Real>& sums, int count) {
-  for (int x = static_cast<int>(threadIdx.x); x < count; x += kThreads) sums[x] = 0;
-}
 // Rows [from, to) of a head.
 template <class Real>
 __device__ void clear(const Rows<Real>& rows, int64_t b, int h, int64_t from, int64_t to, int width) {
   if (!rows.data) return;
   for (int64_t i = from + warp(); i < to; i += kWarps)
+#pragma unroll 1
     for (int c = lane(); c < width; c += 32) rows.at(b, h, i)[c] = 0;
 }
 template <class Real>
@@ -148,20 +148,21 @@ static __global__ void __launch_bounds__(kThreads, kBlocks<Real>) begin_kernel(c
 }
 
 // The queries of a head.
-template <class Real, int kRows>
+template <class Real>
 class UnpackGradient {
  public:
-  static uint64_t bytes(const Sizes& s) {
+  static uint64_t bytes(const Sizes& s, int rows) {
     const int64_t d = Sizes::row(s.d), e = Sizes::row(s.e), packed = s.tied ? d : d + e;
-    return static_cast<uint64_t>(2 * s.l4() * packed + kRows * (d + e + 2 * Sizes::row(s.l))) * sizeof(Real);
+    return static_cast<uint64_t>(2 * s.l4() * packed + rows * (d + e + 2 * Sizes::row(s.l))) * sizeof(Real);
   }
-  __device__ UnpackGradient(const GradientWork<Real>& work, int64_t b, int h)
-      : w_(work), b_(b), h_(h), sight_(work.run.lengths, b), live_(work.live(b)) {
+  // rows: of a tile.
+  __device__ UnpackGradient(const GradientWork<Real>& work, int64_t b, int h, int rows)
+      : w_(work), b_(b), h_(h), rows_(rows), sight_(work.run.lengths, b), live_(work.live(b)) {
     SharedParts parts;
-    q_ = parts.take<Real>(kRows * row());
-    g_ = parts.take<Real>(kRows * values_row());
-    weights_ = parts.take<Real>(kRows * l_row());
-    slopes_ = parts.take<Real>(kRows * l_row());
+    q_ = parts.take<Real>(rows * row());
+    g_ = parts.take<Real>(rows * values_row());
+    weights_ = parts.take<Real>(rows * l_row());
+    slopes_ = parts.take<Real>(rows * l_row());
     keys_ = parts.take<Real>(size().l4() * row());
     of_keys_ = parts.take<Real>(size().l4() * row());
     values_ = size().tied ? keys_ : parts.take<Real>(size().l4() * values_row());
@@ -180,8 +181,8 @@ class UnpackGradient {
       load_rows(known + s.values() + values_at, s.heads * s.e, live_, s.e, values_, values_row());
       clear(of_values_, s.l4() * values_row());
     }
-    for (int64_t from = 0; from < sight_.queries; from += kRows)
-      take(from, static_cast<int>(sight_.queries - from < kRows ? sight_.queries - from : kRows));
+    for (int64_t from = 0; from < sight_.queries; from += rows_)
+      take(from, static_cast<int>(sight_.queries - from < rows_ ? sight_.queries - from : rows_));
     __syncthreads();
     store_rows(of_keys_, row(), live_, s.d, w_.rows(w_.of_keys, b_) + keys_at, s.width());
     if (!s.tied) store_rows(of_values_, values_row(), live_, s.e, w_.values_of(b_) + values_at, s.heads * s.e);
@@ -222,16 +223,17 @@ class UnpackGradient {
 
   const GradientWork<Real>& w_;
   const int64_t b_;
-  const int h_;
+  const int h_, rows_;
   const Sight sight_;
   const int live_;
   Shared<Real> q_, g_, weights_, slopes_, keys_, values_, of_keys_, of_values_;
 };
 
-template <class Real, int kRows>
-static __global__ void __launch_bounds__(kThreads, kBlocks<Real>) unpack_gradient_kernel(const GradientWork<Real> w) {
+template <class Real>
+static __global__ void __launch_bounds__(kThreads, kBlocks<Real>)
+    unpack_gradient_kernel(const GradientWork<Real> w, int rows) {
   const int heads = w.run.sizes.heads;
-  UnpackGradient<Real, kRows>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads)();
+  UnpackGradient<Real>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads, rows)();
 }
 
 // Columns [from, from + 32) of `to` += of W, for `live` rows of `outputs` numbers; a warp has four rows at a time.
@@ -281,25 +283,25 @@ static __global__ void __launch_bounds__(kThreads) p_gradient_kernel(const Gradi
 }
 
 // The keys of a head of the pack attention.
-template <class Real, int kRows>
+template <class Real>
 class PackGradient {
  public:
-  static uint64_t bytes(const Sizes& s) {
+  static uint64_t bytes(const Sizes& s, int rows) {
     const int64_t d = Sizes::row(s.pack_d());
-    return static_cast<uint64_t>((kRows * (s.tied ? 1 : 2) + 3 * s.l4()) * d + 2 * kRows * Sizes::row(s.l) +
-                                 3 * s.l4()) *
+    return static_cast<uint64_t>((rows * (s.tied ? 1 : 2) + 3 * s.l4()) * d + 2 * rows * Sizes::row(s.l) + 3 * s.l4()) *
            sizeof(Real);
   }
-  __device__ PackGradient(const GradientWork<Real>& work, int64_t b, int head)
-      : w_(work), b_(b), head_(head), from_(head * work.run.sizes.pack_d()), live_(work.live(b)) {
+  // rows: of a tile.
+  __device__ PackGradient(const GradientWork<Real>& work, int64_t b, int head, int rows)
+      : w_(work), b_(b), head_(head), rows_(rows), from_(head * work.run.sizes.pack_d()), live_(work.live(b)) {
     SharedParts parts;
-    k_ = parts.take<Real>(kRows * row());
-    v_ = size().tied ? k_ : parts.take<Real>(kRows * row());
+    k_ = parts.take<Real>(rows * row());
+    v_ = size().tied ? k_ : parts.take<Real>(rows * row());
     pq_ = parts.take<Real>(size().l4() * row());
     dy_ = parts.take<Real>(size().l4() * row());
     of_pq_ = parts.take<Real>(size().l4() * row());
-    a_ = parts.take<Real>(kRows * l_row());
-    da_ = parts.take<Real>(kRows * l_row());
+    a_ = parts.take<Real>(rows * l_row());
+    da_ = parts.take<Real>(rows * l_row());
     most_ = parts.take<Real>(size().l4());
     total_ = parts.take<Real>(size().l4());
     mean_ = parts.take<Real>(size().l4());
@@ -309,15 +311,18 @@ class PackGradient {
     const Sizes& s = size();
     const int64_t fresh = Sight(w_.run.lengths, b_).fresh;
     for (int64_t j = fresh + warp(); j < w_.run.lengths.keys; j += kWarps)
+#pragma unroll 1
       for (int c = lane(); c < s.pack_d(); c += 32) {
         if (w_.dpk.data) *number(w_.dpk, j, c) = 0;
         if (w_.dpv.data) *number(w_.dpv, j, c) = 0;
       }
     if (live_ == 0) return;
     begin();
-    for (int64_t j = 0; j < fresh; j += kRows) take(j, static_cast<int>(fresh - j < kRows ? fresh - j : kRows));
+    for (int64_t j = 0; j < fresh; j += rows_) take(j, static_cast<int>(fresh - j < rows_ ? fresh - j : rows_));
     Real* const to = w_.rows(w_.of_pq, b_) + from_;
+#pragma unroll 1
     for (int r = warp(); r < live_; r += kWarps)
+#pragma unroll 1
       for (int c = lane(); c < s.pack_d(); c += 32)
         to[static_cast<int64_t>(r) * s.width() + c] = of_pq_[r * row() + c] * w_.run.pack_scale;
   }
@@ -398,50 +403,50 @@ class PackGradient {
 
   const GradientWork<Real>& w_;
   const int64_t b_;
-  const int head_, from_, live_;
+  const int head_, rows_, from_, live_;
   Shared<Real> k_, v_, pq_, dy_, of_pq_, a_, da_, most_, total_, mean_;
 };
 
-template <class Real, int kRows>
-static __global__ void __launch_bounds__(kThreads, kBlocks<Real>) pack_gradient_kernel(const GradientWork<Real> w) {
+template <class Real>
+static __global__ void __launch_bounds__(kThreads, kBlocks<Real>)
+    pack_gradient_kernel(const GradientWork<Real> w, int rows) {
   const int heads = w.run.sizes.pack_heads;
-  PackGradient<Real, kRows>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads)();
+  PackGradient<Real>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads, rows)();
 }
 
 // A head of a causal row.
-template <class Real, int kRows>
+template <class Real>
 class RecurrenceGradient {
-  static constexpr int kScores = kRows + 4;
-
  public:
-  static uint64_t bytes(const Sizes& s) {
+  static uint64_t bytes(const Sizes& s, int rows) {
     const int64_t d = Sizes::row(s.d), e = Sizes::row(s.e);
-    return static_cast<uint64_t>(kRows * (3 * d + (s.tied ? 1 : 2) * e) + s.l4() * (3 * d + e) +
-                                 5 * kRows * Sizes::row(s.l) + 2 * kRows * kScores) *
+    return static_cast<uint64_t>(rows * (3 * d + (s.tied ? 1 : 2) * e) + s.l4() * (3 * d + e) +
+                                 5 * rows * Sizes::row(s.l) + 2 * rows * (rows + 4)) *
                sizeof(Real) +
-           kRows * sizeof(int);
+           rows * sizeof(int);
   }
-  __device__ RecurrenceGradient(const GradientWork<Real>& work, int64_t b, int h)
-      : w_(work), b_(b), h_(h), sight_(work.run.lengths, b), live_(work.live(b)) {
+  // rows: of a tile.
+  __device__ RecurrenceGradient(const GradientWork<Real>& work, int64_t b, int h, int rows)
+      : w_(work), b_(b), h_(h), rows_(rows), sight_(work.run.lengths, b), live_(work.live(b)) {
     const Sizes& s = size();
     SharedParts parts;
-    q_ = parts.take<Real>(kRows * row());
-    g_ = parts.take<Real>(kRows * values_row());
-    pk_ = parts.take<Real>(kRows * row());
-    k_ = parts.take<Real>(kRows * row());
-    v_ = s.tied ? k_ : parts.take<Real>(kRows * values_row());
+    q_ = parts.take<Real>(rows * row());
+    g_ = parts.take<Real>(rows * values_row());
+    pk_ = parts.take<Real>(rows * row());
+    k_ = parts.take<Real>(rows * row());
+    v_ = s.tied ? k_ : parts.take<Real>(rows * values_row());
     pq_ = parts.take<Real>(s.l4() * row());
     of_pq_ = parts.take<Real>(s.l4() * row());
     keys_ = parts.take<Real>(s.l4() * row());
     values_ = parts.take<Real>(s.l4() * values_row());
-    a_ = parts.take<Real>(kRows * l_row());
-    rise_ = parts.take<Real>(kRows * l_row());
-    da_ = parts.take<Real>(kRows * l_row());
-    weights_ = parts.take<Real>(kRows * l_row());
-    slopes_ = parts.take<Real>(kRows * l_row());
-    scores_ = parts.take<Real>(kRows * kScores);
-    given_ = parts.take<Real>(kRows * kScores);
-    limit_ = parts.take<int>(kRows);
+    a_ = parts.take<Real>(rows * l_row());
+    rise_ = parts.take<Real>(rows * l_row());
+    da_ = parts.take<Real>(rows * l_row());
+    weights_ = parts.take<Real>(rows * l_row());
+    slopes_ = parts.take<Real>(rows * l_row());
+    scores_ = parts.take<Real>(rows * scores_row());
+    given_ = parts.take<Real>(rows * scores_row());
+    limit_ = parts.take<int>(rows);
   }
 
   __device__ void operator()() {
@@ -457,7 +462,9 @@ class RecurrenceGradient {
     forth();
     back();
     Real* const to = w_.rows(w_.of_pq, b_) + at;
+#pragma unroll 1
     for (int r = warp(); r < live_; r += kWarps)
+#pragma unroll 1
       for (int c = lane(); c < s.d; c += 32)
         to[static_cast<int64_t>(r) * s.width() + c] = of_pq_[r * row() + c] * w_.run.pack_scale;
   }
@@ -469,8 +476,8 @@ class RecurrenceGradient {
     int n, keys;
   };
   __device__ Block block(int64_t from) const {
-    const int n = static_cast<int>(sight_.queries - from < kRows ? sight_.queries - from : kRows);
-    const int64_t end = sight_.seen(from + n - 1), begin = end > kRows ? end - kRows : 0,
+    const int n = static_cast<int>(sight_.queries - from < rows_ ? sight_.queries - from : rows_);
+    const int64_t end = sight_.seen(from + n - 1), begin = end > rows_ ? end - rows_ : 0,
                   first = from > 0 ? sight_.seen(from - 1) : begin;
     return {from, first, n, static_cast<int>(end - first)};
   }
@@ -479,7 +486,8 @@ class RecurrenceGradient {
   __device__ int values_row() const { return Sizes::row(size().e); }
   __device__ int l_row() const { return Sizes::row(size().l); }
   __device__ int live4() const { return round4(live_); }
-  __device__ Pairs<Real> pairs() const { return {kScores, limit_}; }
+  __device__ int scores_row() const { return rows_ + 4; }
+  __device__ Pairs<Real> pairs() const { return {scores_row(), limit_}; }
   __device__ Real* kept(int64_t i) const {
     return w_.scores + ((b_ * size().heads + h_) * w_.run.lengths.queries + i) * 2 * size().l;
   }
@@ -500,7 +508,7 @@ class RecurrenceGradient {
     const Sizes& s = size();
     load_head(w_.run.q, b_, h_, q.from, q.n, s.d, q_, row());
     load_head(w_.given, b_, h_, q.from, q.n, s.e, g_, values_row());
-    if (const int i = static_cast<int>(threadIdx.x); i < kRows)
+    if (const int i = static_cast<int>(threadIdx.x); i < rows_)
       limit_[i] = static_cast<int>(sight_.seen(q.from + (i < q.n ? i : q.n - 1)) - q.first);
   }
   // to_ij = x_i . y_j of the queries and keys of a block that see each other.
@@ -508,7 +516,7 @@ class RecurrenceGradient {
                        const Shared<Real>& to) {
     for_dots<4>(
         x, x_row, round4(q.n), y, x_row, round4(q.keys), depth, [&](int i, int j) { return j < limit_[i]; },
-        [&](int i, int j, Real sum) { to[i * kScores + j] = sum; });
+        [&](int i, int j, Real sum) { to[i * scores_row() + j] = sum; });
   }
   __device__ void clear_sums() {
     clear(keys_, size().l4() * row());
@@ -521,83 +529,90 @@ class RecurrenceGradient {
     const Sizes& s = size();
     const Shared<Real> values = s.tied ? keys_ : values_;
     clear_sums();
-    const auto append = [&](int n) {
+    int64_t done = 0;
+    for (int64_t from = 0; from < sight_.queries;) {
+      // The keys before a block's are summed first.
+      const Block q = block(from);
+      const int64_t left = q.first - done;
+      const int n = static_cast<int>(left == 0 ? q.keys : left < rows_ ? left : rows_);
+      load_keys(done, n);
+      if (left == 0) {
+        weigh_block(q, values);
+        from += rows_;
+      }
       __syncthreads();
       add_outer(a_, l_row(), k_, row(), n, live4(), s.d, keys_, row(), Stays<Real>{});
       if (!s.tied) add_outer(a_, l_row(), v_, values_row(), n, live4(), s.e, values_, values_row(), Stays<Real>{});
       __syncthreads();
-    };
-    int64_t done = 0;
-    for (int64_t from = 0; from < sight_.queries; from += kRows) {
-      const Block q = block(from);
-      while (done < q.first) {
-        const int n = static_cast<int>(q.first - done < kRows ? q.first - done : kRows);
-        load_keys(done, n);
-        append(n);
-        done += n;
-      }
-      load_keys(q.first, q.keys);
-      load_queries(q);
-      __syncthreads();
-      pair(q, q_, k_, row(), round4(s.d), scores_);
-      pair(q, g_, v_, values_row(), round4(s.e), given_);
-      for_dots<2>(q_, row(), round4(q.n), keys_, row(), live4(), round4(s.d), All{},
-                  [&](int i, int r, Real y) { weights_[i * l_row() + r] = y; });
-      for_dots<2>(g_, values_row(), round4(q.n), values, values_row(), live4(), round4(s.e), All{},
-                  [&](int i, int r, Real y) { slopes_[i * l_row() + r] = y; });
-      __syncthreads();
-      pairs().add_scores(scores_, round4(q.n), a_, weights_, l_row(), live4());
-      pairs().add_scores(given_, round4(q.n), a_, slopes_, l_row(), live4());
-      __syncthreads();
-      const auto seen = [&](int i) { return static_cast<Real>(sight_.seen(from + i)); };
-      weigh(
-          weights_, l_row(), q.n, live_, live4(), [&](int i) { return w_.run.scale / seen(i); }, Stays<Real>{});
-      differentiate(
-          weights_, slopes_, l_row(), q.n, live_, [&](int i) { return w_.run.scale / (seen(i) * seen(i)); }, seen);
-      __syncthreads();
-      store_rows(weights_, l_row(), q.n, live_, kept(from), 2 * s.l);
-      store_rows(slopes_, l_row(), q.n, live_, kept(from) + s.l, 2 * s.l);
-      pair(q, slopes_, a_, l_row(), live4(), scores_);
-      __syncthreads();
-      if (w_.dq.data)
-        for_fours(q.n, s.d, [&](int i, int c) {
-          Four<Real> sum[4] = {};
-          multiply<Real>(slopes_ + i * l_row(), l_row(), keys_ + c, row(), live4(), sum);
-          pairs().multiply_seen(scores_, i, k_ + c, row(), sum);
-          put_rows(q.n - i, s.d - c, sum, [&](int r) { return w_.dq.at(b_, h_, from + i + r) + c; });
-        });
-      append(q.keys);
-      done += q.keys;
+      done += n;
     }
+  }
+  // The queries of a block, whose keys are loaded.
+  __device__ void weigh_block(const Block& q, const Shared<Real>& values) {
+    const Sizes& s = size();
+    const int64_t from = q.from;
+    load_queries(q);
+    __syncthreads();
+    pair(q, q_, k_, row(), round4(s.d), scores_);
+    pair(q, g_, v_, values_row(), round4(s.e), given_);
+    for_dots<2>(q_, row(), round4(q.n), keys_, row(), live4(), round4(s.d), All{},
+                [&](int i, int r, Real y) { weights_[i * l_row() + r] = y; });
+    for_dots<2>(g_, values_row(), round4(q.n), values, values_row(), live4(), round4(s.e), All{},
+                [&](int i, int r, Real y) { slopes_[i * l_row() + r] = y; });
+    __syncthreads();
+    pairs().add_scores(scores_, round4(q.n), a_, weights_, l_row(), live4());
+    pairs().add_scores(given_, round4(q.n), a_, slopes_, l_row(), live4());
+    __syncthreads();
+    const auto seen = [&](int i) { return static_cast<Real>(sight_.seen(from + i)); };
+    weigh(
+        weights_, l_row(), q.n, live_, live4(), [&](int i) { return w_.run.scale / seen(i); }, Stays<Real>{});
+    differentiate(
+        weights_, slopes_, l_row(), q.n, live_, [&](int i) { return w_.run.scale / (seen(i) * seen(i)); }, seen);
+    __syncthreads();
+    store_rows(weights_, l_row(), q.n, live_, kept(from), 2 * s.l);
+    store_rows(slopes_, l_row(), q.n, live_, kept(from) + s.l, 2 * s.l);
+    pair(q, slopes_, a_, l_row(), live4(), scores_);
+    __syncthreads();
+    if (w_.dq.data)
+      for_fours(q.n, s.d, [&](int i, int c) {
+        Four<Real> sum[4] = {};
+        multiply<Real>(slopes_ + i * l_row(), l_row(), keys_ + c, row(), live4(), sum);
+        pairs().multiply_seen(scores_, i, k_ + c, row(), sum);
+        put_rows(q.n - i, s.d - c, sum, [&](int r) { return w_.dq.at(b_, h_, from + i + r) + c; });
+      });
   }
 
   // Gradients of keys, with the sums R' and R in the places of the others.
   __device__ void back() {
     const Sizes& s = size();
     clear_sums();
-    int64_t end = 0;
-    for (int64_t from = (sight_.queries + kRows - 1) / kRows * kRows; from > 0;) {
-      from -= kRows;
-      const Block q = block(from);
+    const auto restore = [&](const Real* x, int n, const Shared<Real>& to) {
+      load(n, round4(n), live_, to, l_row(), [&](int i, int r) { return x[i * int64_t{2} * s.l + r]; });
+    };
+    // Blocks, then the keys before them.
+    int64_t first = 0, end = 0;
+    for (int64_t from = (sight_.queries + rows_ - 1) / rows_ * rows_; from > 0 || first < end;) {
+      const bool reads = from > 0;
+      Block q{0, first, 0, static_cast<int>(end - first < rows_ ? end - first : rows_)};
+      if (reads) {
+        from -= rows_;
+        q = block(from);
+        end = q.first;
+      } else {
+        first += q.keys;
+      }
       load_keys(q.first, q.keys);
-      load_queries(q);
-      const auto restore = [&](const Real* x, const Shared<Real>& to) {
-        load(q.n, round4(q.n), live_, to, l_row(), [&](int i, int r) { return x[i * int64_t{2} * s.l + r]; });
-      };
-      restore(kept(from), weights_);
-      restore(kept(from) + s.l, slopes_);
+      if (reads) {
+        load_queries(q);
+        restore(kept(from), q.n, weights_);
+        restore(kept(from) + s.l, q.n, slopes_);
+      }
       __syncthreads();
       give(q);
+      if (!reads) continue;
       add_outer(slopes_, l_row(), q_, row(), q.n, live4(), s.d, keys_, row(), Stays<Real>{});
       add_outer(weights_, l_row(), g_, values_row(), q.n, live4(), s.e, values_, values_row(), Stays<Real>{});
       __syncthreads();
-      end = q.first;
-    }
-    for (int64_t first = 0; first < end; first += kRows) {
-      const Block q{0, first, 0, static_cast<int>(end - first < kRows ? end - first : kRows)};
-      load_keys(first, q.keys);
-      __syncthreads();
-      give(q);
     }
   }
 
@@ -613,6 +628,7 @@ class RecurrenceGradient {
                 [&](int j, int r, Real y) { da_[j * l_row() + r] += y; });
     __syncthreads();
     const int fours = live4() / 4;
+#pragma unroll 1
     for (int unit = static_cast<int>(threadIdx.x); unit < q.keys * fours; unit += kThreads) {
       const int j = unit / fours, r = unit % fours * 4;
       const Shared<Real> at = da_ + (j * l_row() + r);
@@ -620,8 +636,8 @@ class RecurrenceGradient {
       Four<Real> sum = four<Real>(at);
       for (int i = 0; i < q.n; ++i)
         if (j < limit_[i]) {
-          add<Real>(sum, scores_[i * kScores + j], four<Real>(slopes_ + (i * l_row() + r)));
-          add<Real>(sum, given_[i * kScores + j], four<Real>(weights_ + (i * l_row() + r)));
+          add<Real>(sum, scores_[i * scores_row() + j], four<Real>(slopes_ + (i * l_row() + r)));
+          add<Real>(sum, given_[i * scores_row() + j], four<Real>(weights_ + (i * l_row() + r)));
         }
       as<Four<Real>>(at)[0] = {sum.x * rise.x, sum.y * rise.y, sum.z * rise.z, sum.w * rise.w};
     }
@@ -636,27 +652,25 @@ class RecurrenceGradient {
         put_rows(q.keys - j, s.d - c, sum, [&](int r) { return w_.dpk.at(b_, h_, q.first + j + r) + c; });
       });
     __syncthreads();
-    const auto add_keys = [&](int j, int c, Four<Real>(&sum)[4]) {
-      multiply<Real>(a_ + j * l_row(), l_row(), keys_ + c, row(), live4(), sum);
-      add_seeing(q, scores_, j, q_ + c, row(), sum);
-    };
-    const auto add_values = [&](int j, int c, Four<Real>(&sum)[4]) {
-      multiply<Real>(a_ + j * l_row(), l_row(), values_ + c, values_row(), live4(), sum);
-      add_seeing(q, given_, j, g_ + c, values_row(), sum);
-    };
-    if (w_.dk.data)
-      for_fours(q.keys, s.d, [&](int j, int c) {
+    // Of keys, which tied are values too, then of values.
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part) {
+      const bool keys = part == 0, values = part == 1 || s.tied;
+      const Rows<Real>& to = keys ? w_.dk : w_.dv;
+      if (!to.data) continue;
+      for_fours(q.keys, keys ? s.d : s.e, [&](int j, int c) {
         Four<Real> sum[4] = {};
-        add_keys(j, c, sum);
-        if (s.tied) add_values(j, c, sum);
-        put_rows(q.keys - j, s.d - c, sum, [&](int r) { return w_.dk.at(b_, h_, q.first + j + r) + c; });
+        if (keys) {
+          multiply<Real>(a_ + j * l_row(), l_row(), keys_ + c, row(), live4(), sum);
+          add_seeing(q, scores_, j, q_ + c, row(), sum);
+        }
+        if (values) {
+          multiply<Real>(a_ + j * l_row(), l_row(), values_ + c, values_row(), live4(), sum);
+          add_seeing(q, given_, j, g_ + c, values_row(), sum);
+        }
+        put_rows(q.keys - j, (keys ? s.d : s.e) - c, sum, [&](int r) { return to.at(b_, h_, q.first + j + r) + c; });
       });
-    if (w_.dv.data)
-      for_fours(q.keys, s.e, [&](int j, int c) {
-        Four<Real> sum[4] = {};
-        add_values(j, c, sum);
-        put_rows(q.keys - j, s.e - c, sum, [&](int r) { return w_.dv.at(b_, h_, q.first + j + r) + c; });
-      });
+    }
     __syncthreads();
   }
   // sum += what the queries of a block that see keys j to j + 3 give them, four numbers each.
@@ -668,23 +682,24 @@ class RecurrenceGradient {
       const Four<Real> x = four<Real>(queries + i * queries_row);
 #pragma unroll
       for (int r = 0; r < 4; ++r)
-        if (j + r < limit_[i]) add<Real>(sum[r], scores[i * kScores + j + r], x);
+        if (j + r < limit_[i]) add<Real>(sum[r], scores[i * scores_row() + j + r], x);
     }
   }
 
   const GradientWork<Real>& w_;
   const int64_t b_;
-  const int h_;
+  const int h_, rows_;
   const Sight sight_;
   const int live_;
   Shared<Real> q_, g_, pk_, k_, v_, pq_, of_pq_, keys_, values_, a_, rise_, da_, weights_, slopes_, scores_, given_;
   Shared<int> limit_;
 };
 
-template <class Real, int kRows>
-static __global__ void __launch_bounds__(kThreads, kBlocks<Real>) causal_gradient_kernel(const GradientWork<Real> w) {
+template <class Real>
+static __global__ void __launch_bounds__(kThreads, kBlocks<Real>)
+    causal_gradient_kernel(const GradientWork<Real> w, int rows) {
   const int heads = w.run.sizes.heads;
-  RecurrenceGradient<Real, kRows>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads)();
+  RecurrenceGradient<Real>(w, blockIdx.x / heads, static_cast<int>(blockIdx.x) % heads, rows)();
 }
 
 // Learned of y = x W^T + bias.

@@ -10,15 +10,6 @@ using namespace luna::cuda;
 using attnkit::Layout;
 using attnkit::View;
 
-// Calls body(rows) with kTile or kFew as a constant.
-template <class Body>
-void with_tile(int tile, const Body& body) {
-  if (tile == kTile)
-    body(std::integral_constant<int, kTile>{});
-  else
-    body(std::integral_constant<int, kFew>{});
-}
-
 struct Luna : luna::Model {
   static constexpr attnkit::About about = on_cuda(Model::about);
   using Model::Model;
@@ -46,6 +37,15 @@ struct Luna : luna::Model {
   }
 
  private:
+  // Of a run: what is known where nothing keeps it, and what is summed of segments.
+  template <class Real>
+  struct RunScratch {
+    Real *memory, *split;
+    RunScratch(Layout& layout, int64_t known, int64_t sums)
+        : memory(layout.take<Real>(known)), split(layout.take<Real>(sums)) {
+      if (sums == 0) split = nullptr;
+    }
+  };
   // Of a gradient.
   template <class Real>
   struct Scratch {
@@ -69,35 +69,40 @@ struct Luna : luna::Model {
                                 sizeof(Real));
   }
 
+  // Numbers of a batch row's scratch in a run at these bounds; f64 is for checks.
+  template <class Real>
+  int64_t split_row(int64_t queries, int64_t keys) const {
+    const bool splits = keys > kSegment || (shape.causal && queries > kSegment);
+    return splits && sizeof(Real) == sizeof(float) ? Sizes(shape).split_row(shape.causal, keys) : 0;
+  }
+
   // Rows of the largest tile that fits; bytes(rows): of a block.  whose: in the message.
   template <class Bytes>
   static int tile_of(const char* whose, const Bytes& bytes) {
     const auto fits = [](uint64_t n) { return n <= static_cast<uint64_t>(most_shared()); };
-    const uint64_t few = bytes(std::integral_constant<int, kFew>{});
+    const uint64_t few = bytes(kFew);
     if (!fits(few))
       throw luna::unsupported("the rows of ", kFew, " tokens and of P take ", whose, few,
                               " bytes of a block's shared memory, which is ", most_shared(),
                               " bytes: make projection smaller or the heads narrower");
-    return fits(bytes(std::integral_constant<int, kTile>{})) ? kTile : kFew;
+    return fits(bytes(kTile)) ? kTile : kFew;
   }
 
   template <class Real>
   Plan plan_in(const attnkit::Request& r, attnkit::Info& info) const {
     const Sizes s(shape);
     const int64_t packed = shape.causal ? 0 : r.batch * row<Real>();
-    if (!r.streams() && !r.trains())
-      info.scratch_bytes = attnkit::aligned(static_cast<uint64_t>(packed) * sizeof(Real));
+    info.scratch_bytes = Layout::measure<RunScratch<Real>>(r.streams() || r.trains() ? 0 : packed,
+                                                           r.batch * split_row<Real>(r.queries, r.keys));
     info.train(r, packed, 0, Layout::measure<Scratch<Real>>(shape, r.batch, r.queries));
-    const int tile = tile_of("", [&](auto rows) {
-      constexpr int kRows = decltype(rows)::value;
-      if (shape.causal) return Recurrence<Real, kRows>::bytes(s);
-      return std::max(Pack<Real, kRows>::bytes(s), Unpack<Real>::bytes(s, kRows));
+    const int tile = tile_of("", [&](int rows) {
+      if (shape.causal) return Recurrence<Real>::bytes(s, rows);
+      return std::max(Pack<Real>::bytes(s, rows), Unpack<Real>::bytes(s, rows));
     });
     if (!r.trains()) return {tile, 0};
-    return {tile, tile_of("in a gradient ", [&](auto rows) {
-              constexpr int kRows = decltype(rows)::value;
-              if (shape.causal) return RecurrenceGradient<Real, kRows>::bytes(s);
-              return std::max(PackGradient<Real, kRows>::bytes(s), UnpackGradient<Real, kRows>::bytes(s));
+    return {tile, tile_of("in a gradient ", [&](int rows) {
+              if (shape.causal) return RecurrenceGradient<Real>::bytes(s, rows);
+              return std::max(PackGradient<Real>::bytes(s, rows), UnpackGradient<Real>::bytes(s, rows));
             })};
   }
 
@@ -107,6 +112,9 @@ struct Luna : luna::Model {
     const auto rows = [&](luna::Port port) { return View<const T>(r, port); };
     const auto learned = [&](luna::Port port) { return View<const Real>(r, port); };
     const bool aux = shape.contextual && io.p_in.of(r.ports).data != nullptr;
+    Layout layout(r.exec->scratch);
+    const RunScratch<Real> scratch(layout, shape.causal || r.state || r.saved ? 0 : r.batch * row<Real>(),
+                                   r.batch * split_row<Real>(r.queries, r.keys));
     return {Sizes(shape),
             rows(io.q),
             rows(io.k),
@@ -124,8 +132,9 @@ struct Luna : luna::Model {
             View<Real>(r, io.p_out),
             Lengths(r, shape.causal),
             States(r),
-            static_cast<Real*>(r.saved ? r.saved : r.exec->scratch),
+            r.saved ? static_cast<Real*>(r.saved) : scratch.memory,
             row<Real>(),
+            scratch.split,
             static_cast<Real>(luna::scale(shape.d)),
             static_cast<Real>(luna::scale(shape.pack_d())),
             1};
@@ -133,8 +142,15 @@ struct Luna : luna::Model {
 
   template <class Kernel, class... Argument>
   static void start(const attn_run& r, int64_t blocks, uint64_t bytes, Kernel* kernel, const Argument&... arguments) {
-    launch(about.name, kernel, {dim3(static_cast<unsigned>(blocks)), kThreads, bytes}, *r.exec, arguments...);
+    start(r, blocks, 1, bytes, kernel, arguments...);
   }
+  template <class Kernel, class... Argument>
+  static void start(const attn_run& r, int64_t blocks, int64_t across, uint64_t bytes, Kernel* kernel,
+                    const Argument&... arguments) {
+    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(across));
+    launch(about.name, kernel, {grid, kThreads, bytes}, *r.exec, arguments...);
+  }
+  static int64_t blocks_of(int64_t threads) { return (threads + kThreads - 1) / kThreads; }
 
   template <class T>
   void run_in(const Plan& plan, const attn_run& r) const {
@@ -142,17 +158,24 @@ struct Luna : luna::Model {
     if (shape.causal) {
       if (r.queries == 0 && r.keys == 0) return;
       const bool few = r.state != nullptr && r.queries <= kFew && r.keys <= kFew;
-      with_tile(few ? kFew : plan.tile, [&](auto tile) {
-        constexpr int kRows = decltype(tile)::value;
-        start(r, r.batch * shape.heads, Recurrence<T, kRows>::bytes(w.sizes), causal_kernel<T, kRows>, w);
-      });
-      return;
+      const int tile = few ? kFew : plan.tile;
+      const int64_t heads = r.batch * shape.heads;
+      const auto walk = [&](bool sums, int64_t rows) {
+        const int64_t segments = w.split ? std::max<int64_t>(1, segments_of(rows)) : 1;
+        start(r, heads, segments, Recurrence<T>::bytes(w.sizes, tile), causal_kernel<T>, w, tile, sums);
+      };
+      if constexpr (sizeof(RealOf<T>) == sizeof(float))
+        if (w.split) {
+          if (r.keys > 0) walk(true, r.keys);
+          start(r, heads, blocks_of(w.sizes.sums()), 0, prefixes_kernel<T>, w);
+        }
+      return walk(false, r.queries);
     }
     if (r.keys > 0) {
-      with_tile(plan.tile, [&](auto tile) {
-        constexpr int kRows = decltype(tile)::value;
-        start(r, r.batch * shape.pack_heads, Pack<T, kRows>::bytes(w.sizes), pack_kernel<T, kRows>, w);
-      });
+      start(r, r.batch * shape.pack_heads, w.split ? segments_of(r.keys) : 1, Pack<T>::bytes(w.sizes, plan.tile),
+            pack_kernel<T>, w, plan.tile);
+      if constexpr (sizeof(RealOf<T>) == sizeof(float))
+        if (w.split) start(r, r.batch, blocks_of(w.sizes.totals()), 0, combine_kernel<T>, w);
       start(r, r.batch * project_blocks(w.sizes), 0, project_kernel<T>, w);
     }
     const int tile = r.queries <= kFew ? kFew : plan.tile;
@@ -189,18 +212,17 @@ struct Luna : luna::Model {
                                r.batch};
     const int64_t columns = r.batch * column_blocks(run.sizes);
     start(r, columns + r.batch, 0, begin_kernel<Real>, w);
-    with_tile(plan.gradient_tile, [&](auto tile) {
-      constexpr int kRows = decltype(tile)::value;
-      if (shape.causal) {
-        const uint64_t bytes = RecurrenceGradient<Real, kRows>::bytes(run.sizes);
-        return start(r, r.batch * shape.heads, bytes, causal_gradient_kernel<Real, kRows>, w);
-      }
-      start(r, r.batch * shape.heads, UnpackGradient<Real, kRows>::bytes(run.sizes),
-            unpack_gradient_kernel<Real, kRows>, w);
+    const int tile = plan.gradient_tile;
+    if (shape.causal) {
+      start(r, r.batch * shape.heads, RecurrenceGradient<Real>::bytes(run.sizes, tile), causal_gradient_kernel<Real>, w,
+            tile);
+    } else {
+      start(r, r.batch * shape.heads, UnpackGradient<Real>::bytes(run.sizes, tile), unpack_gradient_kernel<Real>, w,
+            tile);
       start(r, columns, 0, packed_gradient_kernel<Real>, w);
-      start(r, r.batch * shape.pack_heads, PackGradient<Real, kRows>::bytes(run.sizes),
-            pack_gradient_kernel<Real, kRows>, w);
-    });
+      start(r, r.batch * shape.pack_heads, PackGradient<Real>::bytes(run.sizes, tile), pack_gradient_kernel<Real>, w,
+            tile);
+    }
     start(r, columns, 0, p_gradient_kernel<Real>, w);
     learn(g, w);
   }
@@ -219,8 +241,8 @@ struct Luna : luna::Model {
     const auto sum = [&](luna::Port port, const Real* from, int64_t next, int64_t rows) {
       const Rows<Real> to = View<Real>(g, port);
       if (!to.data) return;
-      start(r, (rows * width + kThreads - 1) / kThreads, 0, sum_kernel<Real>, from, next, r.batch,
-            static_cast<int>(rows), static_cast<int>(width), to);
+      start(r, blocks_of(rows * width), 0, sum_kernel<Real>, from, next, r.batch, static_cast<int>(rows),
+            static_cast<int>(width), to);
     };
     dense(io.pq_weight, io.pq_bias, w.of_pq, width, w.run.p);
     if (!w.run.aux) sum(io.start, w.of_p, shape.l * width, shape.l);

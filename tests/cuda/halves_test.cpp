@@ -173,7 +173,11 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
   EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
 }
 
-TEST_P(LinearHalves, LongRowsEqualTheCpu) {
+class LongHalves : public Halves {};
+INSTANTIATE_TEST_SUITE_P(Cuda, LongHalves, testing::ValuesIn(cases(ATTNKIT_CUDA_LINEAR " luna")),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
+TEST_P(LongHalves, EqualTheCpu) {
   const int64_t n = 2090;
   const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 1, 8, 8)), there(cuda, here.block());
   Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
