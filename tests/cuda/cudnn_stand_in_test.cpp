@@ -6,6 +6,7 @@
 #include "cuda/halves.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -38,6 +39,32 @@ TEST_F(Cudnn, ComputesWholeSequences) {
   EXPECT_EQ(0u, executions(20, 0, {})) << "it refuses the width";
   unsetenv("ATTNKIT_CUDA_TYPE");
   EXPECT_EQ(0u, executions(16, 0, {})) << "f32";
+}
+
+// A run and its gradient; without one that nobody wants, the others are bit for bit the same.
+TEST_F(Cudnn, ComputesGradients) {
+  for (const auto& [width, expected] : {std::pair(16, 2u), {20, 0u}}) {
+    attn_block block = make_block(ATTN_DECODER_CROSS, false, 2, width, width);
+    block.kv_heads = 1;
+    const Mechanism mech(cuda, block);
+    Inputs in(mech, 2, 9, 7, 1);
+    Call call;
+    call.q_len = {9, 3};
+    call.k_len = {0, 7};
+    const uint64_t before = emulator::cudnn_executions();
+    Training<float> training(in, 0, call);
+    const Gradients<float> begun = training.gradients();
+    Gradients<float> all = begun;
+    training.backward(all);
+    EXPECT_EQ(before + expected, emulator::cudnn_executions()) << width;
+    for (size_t skipped = 0; skipped < 3; ++skipped) {
+      Gradients<float> some = begun;
+      some[skipped] = {};
+      training.backward(some);
+      for (size_t p = 0; p < 3; ++p)
+        EXPECT_TRUE(p == skipped || same_bits(all[p], some[p])) << p << " without " << skipped;
+    }
+  }
 }
 
 // Padding that holds NaN, runs below the bounds, and rows that see nothing.

@@ -318,12 +318,5 @@ TEST(EncoderHalves, ManyBlocksAndLandmarksEqualTheCpu) {
   }
 }
 
-TEST_P(Halves, RefusesToTrain) {
-  const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 16, 16));
-  const InType chosen(type);
-  const Refused refused = refusal(mech, make_request(1, 8, 8, ATTN_TRAIN | ATTN_KNOWS_Q_TOTAL));
-  EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
-}
-
 }  // namespace
 }  // namespace attnkit::test
