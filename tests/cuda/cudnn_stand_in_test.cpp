@@ -6,6 +6,7 @@
 #include "cuda/halves.hpp"
 #include "support/refusal.hpp"
 #include "support/suite.hpp"
+#include "support/training.hpp"
 
 namespace attnkit::test {
 namespace {
@@ -38,6 +39,46 @@ TEST_F(Cudnn, ComputesWholeSequences) {
   EXPECT_EQ(0u, executions(20, 0, {})) << "it refuses the width";
   unsetenv("ATTNKIT_CUDA_TYPE");
   EXPECT_EQ(0u, executions(16, 0, {})) << "f32";
+}
+
+// Of heads that share keys, as the CPU has them; without one that nobody wants, the others are bit for bit the same.
+TEST_F(Cudnn, ComputesGradients) {
+  for (const auto& [width, expected] : {std::pair(16, 2u), {20, 0u}}) {
+    attn_block block = make_block(ATTN_DECODER_CROSS, false, 4, width, width);
+    block.kv_heads = 2;
+    Call call;
+    call.q_len = {9, 3};
+    call.k_len = {0, 7};
+    const auto round_all = [](Array& to) {
+      to.set([&, before = to](int64_t b, int64_t h, int64_t i, int64_t c) {
+        return kTypes[0].rounded(before.at(b, h, i, c));
+      });
+    };
+    const auto gradients = [&](const Mechanism& mech, size_t skipped) {
+      Inputs in(mech, 2, 9, 7, 1);
+      for (Array& port : in.arrays) round_all(port);
+      Training<float> training(in, 0, call);
+      Gradients<float> all = training.gradients();
+      round_all(all[static_cast<size_t>(mech.output())]);
+      if (skipped < 3) all[skipped] = {};
+      training.backward(all);
+      return all;
+    };
+    const Mechanism there(cuda, block);
+    const uint64_t before = emulator::cudnn_executions();
+    const Gradients<float> got = gradients(there, 3);
+    EXPECT_EQ(before + expected, emulator::cudnn_executions()) << width;
+    for (size_t skipped = 0; skipped < 3; ++skipped) {
+      const Gradients<float> some = gradients(there, skipped);
+      for (size_t p = 0; p < 3; ++p)
+        EXPECT_TRUE(p == skipped || same_bits(got[p], some[p])) << p << " without " << skipped;
+    }
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block);
+    unsetenv("ATTNKIT_CUDA_TYPE");
+    const Gradients<float> want = gradients(here, 3);
+    setenv("ATTNKIT_CUDA_TYPE", kTypes[0].name, 1);
+    for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), kTypes[0].gate) << p << " of " << width;
+  }
 }
 
 // Padding that holds NaN, runs below the bounds, and rows that see nothing.

@@ -173,7 +173,11 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
   EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
 }
 
-TEST_P(LinearHalves, LongRowsEqualTheCpu) {
+class LongHalves : public Halves {};
+INSTANTIATE_TEST_SUITE_P(Cuda, LongHalves, testing::ValuesIn(cases(ATTNKIT_CUDA_LINEAR " luna")),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
+TEST_P(LongHalves, EqualTheCpu) {
   const int64_t n = 2090;
   const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 1, 8, 8)), there(cuda, here.block());
   Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
@@ -312,13 +316,6 @@ TEST(EncoderHalves, ManyBlocksAndLandmarksEqualTheCpu) {
       EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << name << " " << type.name;
     }
   }
-}
-
-TEST_P(Halves, RefusesToTrain) {
-  const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 16, 16));
-  const InType chosen(type);
-  const Refused refused = refusal(mech, make_request(1, 8, 8, ATTN_TRAIN | ATTN_KNOWS_Q_TOTAL));
-  EXPECT_EQ(ATTN_UNSUPPORTED, refused.code);
 }
 
 }  // namespace
