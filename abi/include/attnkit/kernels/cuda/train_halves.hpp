@@ -94,7 +94,12 @@ class TrainsHalves : public M {
     return plan;
   }
 
-  void run(const Plan& plan, const attn_run& r) const { M::run(plan.run, r); }
+  void run(const Plan& plan, const attn_run& r) const {
+    if (!plan.gradient) return M::run(plan.run, r);
+    attn_run without = r;
+    without.saved = nullptr;  // the host has none
+    M::run(plan.run, without);
+  }
 
   void backward(const Plan& plan, const attn_grad& g) const requires kTrains {
     if (!plan.gradient) return M::backward(plan.run, g);
