@@ -158,6 +158,38 @@ TEST_P(LinearHalves, HiddenValuesMayBeAnything) {
   }
 }
 
+// Of tiles on the tensor cores, in a stream, which is no cuDNN's.
+TEST(TileHalves, HiddenValuesMayBeAnything) {
+  const int64_t n = 70;
+  for (const Type& type : kTypes)
+    for (const char* name : {"softmax", "local"}) {
+      const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/" + std::string(name) + ".so"),
+                           make_block(ATTN_DECODER_SELF, true, 2, 20, 36));
+      const InType chosen(type);
+      const Planned plan(mech, make_request(1, n, n, ATTN_STREAM));
+      const auto run = [&](Inputs& in) {
+        const Arena arena(plan.info().state_bytes, 1);
+        Call call;
+        call.arena = &arena;
+        call.queries = call.keys = n;
+        call.q_pos = call.k_pos = {0};
+        return plan.run(in, call);
+      };
+      for (const int64_t from : {5, 40, 64}) {
+        SCOPED_TRACE(testing::Message() << name << " in " << type.name << " from " << from);
+        Inputs in(mech, 1, n, n, 1);
+        const Array want = run(in);
+        in["v"].set([&, before = in["v"]](int64_t b, int64_t h, int64_t i, int64_t c) {
+          return i < from ? before.at(b, h, i, c) : i == from ? INFINITY : NAN;
+        });
+        const Array got = run(in);
+        for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, 0, h, from));
+        EXPECT_TRUE(std::isinf(got.at(0, 1, from, 35)));
+        EXPECT_TRUE(std::isnan(got.at(0, 0, n - 1, 0)));
+      }
+    }
+}
+
 TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
   const int64_t n = 70;
