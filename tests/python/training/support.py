@@ -1,7 +1,11 @@
-"""The common part of the tests of attnkit.torch: which mechanisms sit where, and which of them have gradients."""
+"""The common part of the tests of attnkit.torch: which mechanisms sit where, and which of them have gradients; runs of attnkit.train."""
 
+import contextlib
+import io
+import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -12,6 +16,7 @@ import torch
 import attnkit
 import attnkit.torch
 from attnkit.torch._bound import CPU, bound, key_of
+from attnkit.train.__main__ import main as train
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(SOURCE / "tests/cli"))
@@ -21,6 +26,8 @@ from command import attnkit as command  # noqa: E402, F401
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
 OPTIONS = {"leap": {"factor": 2}, "rope_linear": {"rotated": 4}}
 D_MODEL, HEADS, QUERIES, KEYS = 12, 2, 5, 6
+WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
+SPACE = '[search]\nspace = { "encoder.self" = ["relu", "linear"], "decoder.self" = ["relu", "leap"], "decoder.cross" = ["relu", "linear"] }\n'
 
 
 def plugins():
@@ -84,6 +91,49 @@ class TorchTest(unittest.TestCase):
         self.assertIn(part, str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
         self.assertEqual(caught.exception.code, code)
+
+
+def lines(count, seed):
+    drawn = random.Random(seed)
+    rows = [drawn.choices(list(WORDS), k=drawn.randint(1, 4)) for _ in range(count)]
+    return "".join(f"{' '.join(row)}\t{' '.join(WORDS[word] for word in row)}\n" for row in rows)
+
+
+class TrainTest(TorchTest):
+    """Runs of attnkit.train of a tiny model, on data that is learnt in seconds."""
+
+    def setUp(self):
+        super().setUp()
+        self.manifest = tiny_model.write_model(self.folder / "tiny", attention='default = "relu"', extra=SPACE)
+        (self.folder / "train.tsv").write_text(lines(400, 1), encoding="utf-8")
+        (self.folder / "dev.tsv").write_text(lines(40, 2), encoding="utf-8")
+
+    def arguments(self, *options, data="train.tsv", out="run"):
+        return [str(self.manifest), "--data", str(self.folder / data), "--dev", str(self.folder / "dev.tsv"), "--out", str(self.folder / out),
+                "--tokens", "200", "--warmup", "5", "--threads", "1", "--log-every", "1", *map(str, options)]
+
+    def command(self, *options, launcher=(), **where):
+        return [sys.executable, "-B", *launcher, "-m", "attnkit.train", *self.arguments(*options, **where)]
+
+    def train(self, *options, **where):
+        """In this process, which saves the time that torch takes to load."""
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            train(self.arguments(*options, **where))
+
+    def refusal(self, *options, **where):
+        with self.assertRaises(SystemExit) as caught:
+            self.train(*options, **where)
+        return str(caught.exception)
+
+    def run_ok(self, command):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def log(self, out="run"):
+        return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    def weights(self, out="run"):
+        return (self.folder / out / "model" / "weights.safetensors").read_bytes()
 
 
 def main():

@@ -14,7 +14,7 @@ import types
 import unittest.mock
 
 import torch
-from support import SOURCE, TorchTest, attnkit, command, main
+from support import SOURCE, SPACE, TrainTest, attnkit, command, lines, main
 
 import tiny_model
 from attnkit.torch import Model, Supernet
@@ -26,50 +26,8 @@ from attnkit.train.examples import Batch
 from attnkit.train.muon import orthogonalised
 from attnkit.train.trainer import Trainer
 
-WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier"}
-SPACE = '[search]\nspace = { "encoder.self" = ["relu", "linear"], "decoder.self" = ["relu", "leap"], "decoder.cross" = ["relu", "linear"] }\n'
 
-
-def lines(count, seed):
-    drawn = random.Random(seed)
-    rows = [drawn.choices(list(WORDS), k=drawn.randint(1, 4)) for _ in range(count)]
-    return "".join(f"{' '.join(row)}\t{' '.join(WORDS[word] for word in row)}\n" for row in rows)
-
-
-class Train(TorchTest):
-    def setUp(self):
-        super().setUp()
-        self.manifest = tiny_model.write_model(self.folder / "tiny", attention='default = "relu"', extra=SPACE)
-        (self.folder / "train.tsv").write_text(lines(400, 1), encoding="utf-8")
-        (self.folder / "dev.tsv").write_text(lines(40, 2), encoding="utf-8")
-
-    def arguments(self, *options, data="train.tsv", out="run"):
-        return [str(self.manifest), "--data", str(self.folder / data), "--dev", str(self.folder / "dev.tsv"), "--out", str(self.folder / out),
-                "--tokens", "200", "--warmup", "5", "--threads", "1", "--log-every", "1", *map(str, options)]
-
-    def command(self, *options, launcher=(), **where):
-        return [sys.executable, "-B", *launcher, "-m", "attnkit.train", *self.arguments(*options, **where)]
-
-    def train(self, *options, **where):
-        """In this process, which saves the time that torch takes to load."""
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            train(self.arguments(*options, **where))
-
-    def refusal(self, *options, **where):
-        with self.assertRaises(SystemExit) as caught:
-            self.train(*options, **where)
-        return str(caught.exception)
-
-    def run_ok(self, command):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-    def log(self, out="run"):
-        return [json.loads(line) for line in (self.folder / out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-
-    def weights(self, out="run"):
-        return (self.folder / out / "model" / "weights.safetensors").read_bytes()
-
+class Train(TrainTest):
     def test_learns_and_the_library_translates(self):
         self.train("--steps", 500, "--evaluate-steps", 1000, "--lr", 0.01)
         judged = self.log()[-1]["dev"]
@@ -115,7 +73,7 @@ class Train(TorchTest):
     def test_the_commands_for_a_checkpoint(self):
         for name in ("texts.txt", "dev.txt"):
             (self.folder / name).write_text("one two three one two three\nthree one two\n" * 8, encoding="utf-8")
-        self.run_of_page(3, **{"SmolLM2-135M": str(SOURCE / "tests/import/golden/llama"), "--out run": "--out run --steps 3"})
+        self.run_of_page(4, **{"SmolLM2-135M": str(SOURCE / "tests/import/golden/llama"), "--out run": "--out run --steps 3"})
         trained = self.folder / "run" / "model" / "model.toml"
         self.assertIn('default = "relu"', trained.read_text(encoding="utf-8"))
         self.assertEqual(command("verify", trained).code, 0)
@@ -277,6 +235,23 @@ class Train(TorchTest):
             "def pairs(seed, chunk, progress):\n    return [('one', 'eins'), ('two one', 'zwei eins')] * 20\n", encoding="utf-8")
         self.train("--steps", 5, "--evaluate-steps", 1000, data="endless.py:pairs")
         self.assertEqual(self.log()[-2]["step"], 5)
+
+    def test_goes_on_in_the_midst_of_a_chunk_that_depends_on_progress(self):
+        (self.folder / "harder.py").write_text(
+            "def pairs(seed, chunk, progress):\n    return [('one two', 'eins zwei' if progress < 0.2 else 'zwei eins')] * 800\n", encoding="utf-8")
+        options, step = ("--steps", 6, "--evaluate-steps", 1000), Trainer.train_step
+        self.train(*options, data="harder.py:pairs", out="whole")
+
+        def interrupted(trainer, batches):
+            if trainer.step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            return step(trainer, batches)
+
+        with unittest.mock.patch.object(Trainer, "train_step", interrupted):
+            self.assertEqual(self.refusal(*options, data="harder.py:pairs"), "130")
+        self.train(*options, data="harder.py:pairs")
+        self.assertEqual([line["loss"] for line in self.log() if "loss" in line], [line["loss"] for line in self.log("whole") if "loss" in line])
+        self.assertEqual(self.weights("whole"), self.weights())
 
     def test_stops_early(self):
         self.train("--steps", 1000, "--lr", 1e-12, "--evaluate-steps", 2, "--patience", 2, "--average", 0)

@@ -3,12 +3,13 @@
     python -m attnkit.train model.toml --data train.tsv --dev dev.tsv --out run --minutes 60
 
 The same command goes on where it was stopped, even by kill -9, from the checkpoint in --out.  Several processes: torchrun
---nproc-per-node 2 -m attnkit.train ..., which take --tokens each.
+--nproc-per-node 2 -m attnkit.train ..., which take --tokens each; also on several nodes, of which the first has --out.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Callable, Sequence, TypeVar
 
@@ -90,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add("--f16", action="store_true", help="exports the weights rounded to f16, in a file of half the size")
     add("--seed", type=int, default=1, help="(%(default)s)")
     add("--threads", type=positive(int), help="of torch and of the plugins (torch's default)")
+    add("--timeout", type=positive(float), default=10.0, metavar="MINUTES", help="how long one process waits for another (%(default)s)")
     add("--compile", action="store_true", help="torch.compile, of what lies around attention; takes a minute at the start")
     return made
 
@@ -102,9 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ImportError as e:
         sys.exit(f"error: attnkit.train needs PyTorch: python3 -m pip install torch ({e})")
     from ..error import Error
+    from .processes import Lost
     from .trainer import Trainer
     try:
         manifest = Trainer(options).run()
+    except Lost as e:
+        print(f"error: {e}", file=sys.stderr, flush=True)
+        os._exit(1)
     except Error as e:
         sys.exit(f"error: {e}")
     except KeyboardInterrupt as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import math
@@ -12,6 +13,7 @@ import random
 import signal
 import sys
 import time
+import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence, cast
 
 import torch
@@ -27,6 +29,7 @@ from ..torch import Attention, Model, Supernet, runtime
 from ..torch.loss import IGNORED
 from .examples import Batch, Examples
 from .muon import Muon
+from .processes import Processes
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 FORMAT = "attnkit.checkpoint/1"
 _KEPT = ("seed", "optimizer", "supernet")  # options that a checkpoint goes on with
+_STATE = ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse")
+_OWN = ("manifest", "dir", "data", "dev", "teacher", "out", "threads")  # options that each process may have its own way
 
 
 class Data(Protocol):
@@ -47,49 +52,67 @@ class Trainer:
     """Trainer(manifest, data=..., out=...).run(): options are those of the command line, see __main__.py.
 
     out gets checkpoint.pt, log.jsonl and, at the end, model/, which libattnkit loads.  With checkpoint.pt there it goes on from it, at
-    the very step, as if it had never stopped.
+    the very step, as if it had never stopped.  Of several processes the first has all this, and the others go on from what it sends.
 
     A subclass trains other models and data: make_model, make_beside, examples, loss, total and visible are for it to replace.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, pathlib.Path(options.out)
-        self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        if self.world > 1 and not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("gloo")
+        self.file = self.out / "checkpoint.pt"
+        self.processes = Processes(options.timeout)
+        self.rank, self.world = self.processes.rank, self.processes.world
+        self.saved = -1  # the checkpoint's step
+        with self.processes.heard(lambda: "nothing was changed"):
+            self._begin()
+
+    def _begin(self) -> None:
+        options = self.options
         torch.manual_seed(options.seed)
         if options.threads:
             torch.set_num_threads(options.threads)
-        manifest = pathlib.Path(options.manifest)
-        folder = pathlib.Path(options.dir or manifest.parent)
-        self.toml = _text(manifest)
-        self.model = self.make_model(folder)
-        tables_of(self.toml)  # what cannot be exported at the end is not begun
-        self.teacher = self._teacher()
-        self._check_supernet()
-        for name in ("encoder", "decoder"):
-            if options.dropout and hasattr(self.model, name):
-                getattr(self.model, name).dropout = options.dropout
-        self.data, self.dev = self.examples(folder)
-        self.beside = self.make_beside()
+        with self.processes.together():
+            manifest = pathlib.Path(options.manifest)
+            folder = pathlib.Path(options.dir or manifest.parent)
+            self.toml = _text(manifest)
+            self.model = self.make_model(folder)
+            tables_of(self.toml)  # what cannot be exported at the end is not begun
+            self.teacher = self._teacher()
+            self._check_supernet()
+            for name in ("encoder", "decoder"):
+                if options.dropout and hasattr(self.model, name):
+                    getattr(self.model, name).dropout = options.dropout
+            self.data, self.dev = self.examples(folder)
+            self.beside = self.make_beside()
+            common = self._common() if self.world > 1 else {}
+        self.processes.same(common)
+        self.has_bf16 = all(self.processes.all(_has_bf16()))
         named = [*self.model.named_parameters(), *self.beside.named_parameters(prefix="beside")]
         self.named = {name: p for name, p in named if p.requires_grad}
         self.average = [p.detach().clone() for p in self.named.values()]
         self.optimizers = self._optimizers()
         self.step = self.chunk = self.place_in_chunk = self.worse = 0
-        self.seconds, self.best = 0.0, math.inf
+        self.seconds, self.best, self.chunk_began = 0.0, math.inf, 0.0
         self.best_average: list[torch.Tensor] | None = None
-        self.bf16 = options.bf16 and _has_bf16()
+        self.bf16 = options.bf16 and self.has_bf16
+        with self.processes.together():
+            self._resume()
+        if self.world > 1:
+            self._go_on_with_the_first()
         self.run_model = self._compiled() if options.compile else self.model
         if self.world > 1:
             self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that is there or can be made") from None
-        self.file = self.out / "checkpoint.pt"
-        if self.file.exists():
-            self._resume()
+
+    def _common(self) -> dict[str, object]:
+        """What all processes must have in common, by the words of a refusal."""
+        options = {f"--{name.replace('_', '-')}": value for name, value in vars(self.options).items() if name not in _OWN}
+        files = {f"--{name} of sha256": _contents(getattr(self.options, name)) for name in ("data", "dev")}
+        teacher = hashlib.sha256()
+        for tensor in self.teacher.state_dict().values() if self.teacher else ():
+            tensor = tensor.contiguous()
+            teacher.update((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
+        return {"attnkit": attnkit.version(), "torch": torch.__version__.partition("+")[0], "a manifest of sha256": _digest(self.toml), **options,
+                **files, "a --teacher of sha256": teacher.hexdigest()}
 
     def _compiled(self) -> torch.nn.Module:
         # The size of what a mechanism saves is known to it alone, for each shape: left between compiled parts, it
@@ -119,19 +142,31 @@ class Trainer:
 
     def run(self) -> pathlib.Path | None:
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
+        with self.processes.heard(self._kept):
+            self._train()
+        self._save()
+        return self._export()
+
+    def _train(self) -> None:
         clock = saved = logged = shown = time.monotonic()
         losses: list[torch.Tensor] = []
-        tokens, done, evaluated = 0, False, self.seconds
+        tokens, done, evaluated, sorts = 0, False, self.seconds, self.world > 1
         with _Interrupt() as interrupt:
             while not done and self.progress() < 1:
-                batches = self.data.chunk(self.options.seed, self.chunk, self.progress(), self.options.tokens * self.world)
+                if not self.place_in_chunk:
+                    self.chunk_began = self.progress()
+                with self.processes.together():
+                    batches = self.data.chunk(self.options.seed, self.chunk, self.chunk_began, self.options.tokens * self.world)
                 while self.place_in_chunk < len(batches) and not done and self.progress() < 1:
                     taken = batches[self.place_in_chunk:self.place_in_chunk + self.options.accumulate]
+                    if sorts:
+                        self._sort_gradients(taken)
+                        sorts = False
                     losses.append(self.train_step(taken))
                     self.place_in_chunk += len(taken)
                     tokens += sum(batch.tokens for batch in taken)
                     now = time.monotonic()
-                    self.seconds, clock = self._everywhere(self.seconds + now - clock), now
+                    (self.seconds, stop), clock = self._everywhere(self.seconds + now - clock, interrupt.seen, batches, taken), now
                     if self.step % self.options.log_every == 0:
                         self._log(loss=round(float(torch.stack(losses).mean()), 5), tokens_per_second=round(tokens / (now - logged)))
                         losses, tokens, logged = [], 0, now
@@ -144,15 +179,14 @@ class Trainer:
                     if now - saved > 60 * self.options.checkpoint_every:
                         self._save()
                         saved = now
-                    if interrupt.seen:
+                    if stop or self.world == 1 and interrupt.seen:
                         self._save()
-                        raise KeyboardInterrupt(f"stopped after step {self.step}; the same command goes on from {self.file}")
+                        self.processes.all(None)  # torchrun kills the one that saves when another has ended
+                        raise KeyboardInterrupt(f"stopped after step {self.step}; the same command goes on from {self._where()}")
                 if self.place_in_chunk >= len(batches):
                     self.chunk, self.place_in_chunk = self.chunk + 1, 0
         if self.dev and not done:
             self._evaluate()
-        self._save()
-        return self._export()
 
     def _due(self, seconds: float) -> bool:
         every = self.options.evaluate_steps
@@ -164,13 +198,25 @@ class Trainer:
             return min(1.0, self.step / self.options.steps)
         return min(1.0, self.seconds / (60 * self.options.minutes))
 
-    def _everywhere(self, value: float) -> float:
-        """The first process's value."""
+    def _sort_gradients(self, batches: Sequence[Batch]) -> None:
+        """A backward pass for nothing: after the first one torch puts gradients together in another way, which adds those of three processes
+        in another order, and after a restart the first one is in the midst of training."""
+        for _, loss in self._losses(batches):
+            loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def _everywhere(self, seconds: float, stop: bool, batches: Sequence[Batch], taken: Sequence[Batch]) -> tuple[float, bool]:
+        """(the first process's seconds, whether any is to stop); refuses processes that made the step of other examples."""
         if self.world == 1:
-            return value
-        shared = torch.tensor([value], dtype=torch.float64)
-        torch.distributed.broadcast(shared, 0)
-        return float(shared)
+            return seconds, stop
+        tensors = [value.tolist() for batch in taken for value in vars(batch).values() if torch.is_tensor(value)]
+        first, *others = every = self.processes.numbers(seconds, stop, zlib.crc32(repr((len(batches), tensors)).encode()))
+        for name, theirs in zip(self.processes.names[1:], others):
+            if theirs[2] != first[2]:
+                raise Error(INVALID, f"step {self.step}: --data gives other examples to {name} than to {self.processes.names[0]}: give all processes "
+                                     f"the same, in the same order; {self._kept()}")
+        return first[0], any(row[1] for row in every)
 
     def train_step(self, batches: Sequence[Batch]) -> torch.Tensor:
         """One step of the optimizers over these batches together; returns the loss per token."""
@@ -284,8 +330,7 @@ class Trainer:
             name = self._first_bad(batches)
             what = f"the output of {name}" if name else "the loss"
         placed = "".join(dict.fromkeys(f" ({'/'.join(dict.fromkeys(placement.values()))})" for placement in placements if placement))
-        kept = f"the checkpoint of an earlier step is kept in {self.file}" if self.file.exists() else "there is no checkpoint yet"
-        raise Error(INVALID, f"step {self.step + 1}{placed}: {what} is not finite; {kept}: lower --lr or raise --warmup")
+        raise Error(INVALID, f"step {self.step + 1}{placed}: {what} is not finite; {self._kept()}: lower --lr or raise --warmup")
 
     def _first_bad(self, batches: Sequence[Batch]) -> str | None:
         """The first module whose output is not finite when the step is made again."""
@@ -319,7 +364,7 @@ class Trainer:
         groups = [{"params": decayed, "weight_decay": o.weight_decay}, {"params": plain, "weight_decay": 0.0}]
         made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98), fused=True)]
         if hidden:
-            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02, products=torch.bfloat16 if _has_bf16() else torch.float32))
+            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02, products=torch.bfloat16 if self.has_bf16 else torch.float32))
         for optimizer in made:
             for group in optimizer.param_groups:
                 group["peak"] = group["lr"]
@@ -349,6 +394,7 @@ class Trainer:
                 results[name] = self._judge()
         loss = sum(r["loss"] for r in results.values()) / len(results)
         self._log(dev=results[""] if "" in results else results)
+        loss = self.processes.numbers(loss)[0][0]  # on another processor it may be another in the last place, and all stop or none
         if loss < self.best:
             self.best, self.worse, self.best_average = loss, 0, [value.clone() for value in self.average] if self.options.patience else None
         else:
@@ -385,22 +431,38 @@ class Trainer:
         left = self.seconds * (1 - progress) / progress
         print(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {left / 60:.0f} min left", end="", file=sys.stderr, flush=True)
 
+    def _where(self) -> str:
+        return f"{self.file}{f' of {self.processes.names[0]}' if self.rank else ''}"
+
+    def _kept(self) -> str:
+        return f"the checkpoint of an earlier step is kept in {self._where()}" if self.saved >= 0 else "there is no checkpoint yet"
+
+    def _state(self) -> dict[str, Any]:
+        """All that training goes on with."""
+        return {**{name: getattr(self, name) for name in _STATE}, "chunk_began": self.chunk_began, "model": self.model.state_dict(),
+                "beside": self.beside.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
+
     def _save(self) -> None:
+        self.saved = self.step
         if self.rank:
             return
         part = self.file.with_suffix(".part")
-        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "step": self.step, "chunk": self.chunk,
-                    "place_in_chunk": self.place_in_chunk, "seconds": self.seconds, "best": self.best, "worse": self.worse,
-                    "best_average": self.best_average, "average": self.average, **{name: getattr(self.options, name) for name in _KEPT},
-                    "model": self.model.state_dict(), "beside": self.beside.state_dict(),
-                    "optimizers": [o.state_dict() for o in self.optimizers]}, part)
+        torch.save({"format": FORMAT, "manifest": _digest(self.toml), **{name: getattr(self.options, name) for name in _KEPT}, **self._state()}, part)
         with open(part, "rb") as written:
             os.fsync(written.fileno())
         os.replace(part, self.file)
 
     def _resume(self) -> None:
+        """The first process goes on from its checkpoint; another only looks how far its own is."""
         try:
-            saved = torch.load(self.file, weights_only=True)
+            if not self.rank:
+                self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that is there or can be made") from None
+        if not self.file.exists():
+            return
+        try:
+            saved = torch.load(self.file, weights_only=True, mmap=self.rank > 0)
         except Exception as e:
             raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
         if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
@@ -411,6 +473,12 @@ class Trainer:
                 option = f"--{name}" if isinstance(had, bool) else f"--{name} {had}"
                 what = f"has no {option}: leave it out" if had is False else f"has {option}: give it"
                 raise Error(INVALID, f"{self.file} {what}, or give another --out")
+        self.saved = saved["step"]
+        if not self.rank:
+            self._restore(saved)
+            self._cut_log()
+
+    def _restore(self, saved: dict[str, Any]) -> None:
         self.model.load_state_dict(saved["model"])
         self.beside.load_state_dict(saved["beside"])
         for optimizer, state in zip(self.optimizers, saved["optimizers"]):
@@ -418,14 +486,27 @@ class Trainer:
             optimizer.load_state_dict(state)
             for group, values in zip(optimizer.param_groups, asked):
                 group.update(values)
-        for name in ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse"):
+        for name in _STATE:
             setattr(self, name, saved[name])
-        self._cut_log()
+        self.chunk_began = saved.get("chunk_began", self.progress())  # earlier files have none
+
+    def _go_on_with_the_first(self) -> None:
+        """Gives all processes the state of the first, which alone has a checkpoint where they share no disk."""
+        (first, _), *others = self.processes.all((self.saved, str(self.file)))
+        for name, (saved, file) in zip(self.processes.names[1:], others):
+            if saved > first:
+                has = f"one of step {first}" if first >= 0 else "none"
+                raise Error(INVALID, f"{name} has {file} of step {saved}, and {self.processes.names[0]}, whose checkpoint all go on from, has {has}: "
+                                     "start that node as the first, copy its file there, or move it away")
+        state = self.processes.first({} if self.rank else self._state())
+        if self.rank:
+            self.saved = first
+            self._restore(state)
 
     def _cut_log(self) -> None:
         """The steps behind the checkpoint are made again, and so are their lines."""
         log = self.out / "log.jsonl"
-        if self.rank or not log.exists():
+        if not log.exists():
             return
         part, kept = log.with_suffix(".part"), []
         for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
@@ -497,6 +578,16 @@ def _has_bf16() -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _contents(path: str | None) -> str | None:
+    """The digest of a file, or of FILE.py with the name of its function."""
+    if path is None:
+        return None
+    name, _, function = path.rpartition(":")
+    file, function = (name, f":{function}") if name.endswith(".py") else (path, "")
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest() + function
 
 
 def _text(path: pathlib.Path) -> str:
