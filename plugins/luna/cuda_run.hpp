@@ -657,7 +657,7 @@ static __global__ void __launch_bounds__(kThreads) prefixes_kernel(const Work<T>
     sum += *at;
     *at = sum;
   }
-  if (state) *state = sum;
+  if (state && head.sight.fresh > 0) *state = sum;
 }
 
 // One head of the pack attention over fresh keys of a batch row.
@@ -792,7 +792,8 @@ template <class T>
 static __global__ void __launch_bounds__(kThreads) combine_kernel(const Work<T> w) {
   using Real = RealOf<T>;
   const Sizes& s = w.sizes;
-  const int64_t b = blockIdx.x, f = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t blocks = (s.totals() + kThreads - 1) / kThreads, b = blockIdx.x / blocks;
+  const int64_t f = blockIdx.x % blocks * kThreads + threadIdx.x;
   const Sight sight(w.lengths, b);
   const int64_t totals = static_cast<int64_t>(s.l) * s.pack_heads;
   if (!w.split || sight.fresh <= kSegment || f >= s.largest() + totals) return;

@@ -175,7 +175,7 @@ struct Luna : luna::Model {
       start(r, r.batch * shape.pack_heads, w.split ? segments_of(r.keys) : 1, Pack<T>::bytes(w.sizes, plan.tile),
             pack_kernel<T>, w, plan.tile);
       if constexpr (sizeof(RealOf<T>) == sizeof(float))
-        if (w.split) start(r, r.batch, blocks_of(w.sizes.totals()), 0, combine_kernel<T>, w);
+        if (w.split) start(r, r.batch * blocks_of(w.sizes.totals()), 0, combine_kernel<T>, w);
       start(r, r.batch * project_blocks(w.sizes), 0, project_kernel<T>, w);
     }
     const int tile = r.queries <= kFew ? kFew : plan.tile;

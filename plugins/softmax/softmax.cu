@@ -35,7 +35,8 @@ struct Softmax : softmax::Model {
 
   void run(const Plan& plan, const attn_run& r) const {
     if (r.batch == 0 || (r.queries == 0 && r.keys == 0)) return;
-    if (plan.whole && r.queries > 0 && r.keys > 0) return plan.whole->run(about.name, r, io, factor());
+    if (plan.whole && trains_in_halves(r) && r.queries > 0 && r.keys > 0)
+      return plan.whole->run(about.name, r, io, factor());
     cuda::with_type<true>(io.o.of(r.ports), [&](auto number) {
       using T = decltype(number);
       attend::run<T>(about.name, r, io, shape, factor_of<T>(), block.causal != 0, plan.keys, attend::Everywhere{},
@@ -43,13 +44,13 @@ struct Softmax : softmax::Model {
     });
   }
 
-  // Are gradients of 16 bits this plan's own?
   static bool trains_in_halves(const Plan& plan) { return plan.whole != nullptr; }
+  // cuDNN's causal mask knows no positions.
+  bool trains_in_halves(const attn_run& r) const { return !block.causal || r.q_pos == nullptr; }
 
   void backward(const Plan& plan, const attn_grad& g) const {
     if (g.run->batch == 0) return;
-    if (plan.whole && g.run->queries > 0 && g.run->keys > 0)
-      return plan.whole->run_backward(about.name, g, io, factor());
+    if (plan.whole) return plan.whole->run_backward(about.name, g, io, factor());
     cuda::with_type<true>(io.o.of(g.run->ports), [&](auto number) {
       using T = decltype(number);
       if constexpr (sizeof(T) >= sizeof(float))

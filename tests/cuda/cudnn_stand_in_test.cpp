@@ -81,6 +81,47 @@ TEST_F(Cudnn, ComputesGradients) {
   }
 }
 
+// Its mask knows no positions: a causal run that begins later is not cuDNN's, nor is its gradient.
+TEST_F(Cudnn, LeavesPositionsToOurKernels) {
+  const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 16, 16);
+  const auto gradients = [&](const Mechanism& mech, Array& out) {
+    Inputs in(mech, 1, 6, 9, 1);
+    for (Array& port : in.arrays)
+      port.set([&, before = port](int64_t b, int64_t h, int64_t i, int64_t c) {
+        return kTypes[0].rounded(before.at(b, h, i, c));
+      });
+    Call call;
+    call.q_pos = {3};
+    Training<float> training(in, 0, call);
+    out = training.outputs()[static_cast<size_t>(mech.output())];
+    Gradients<float> all = training.gradients();
+    training.backward(all);
+    return all;
+  };
+  const Mechanism there(cuda, block), here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block);
+  Array got_out, want_out;
+  const uint64_t before = emulator::cudnn_executions();
+  const Gradients<float> got = gradients(there, got_out);
+  EXPECT_EQ(before, emulator::cudnn_executions());
+  unsetenv("ATTNKIT_CUDA_TYPE");
+  const Gradients<float> want = gradients(here, want_out);
+  EXPECT_LE(rms_ratio(got_out, want_out), kTypes[0].gate);
+  for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), kTypes[0].gate) << p;
+}
+
+// Every gradient is written, were there nothing on the other side.
+TEST_F(Cudnn, GivesGradientsOfNothing) {
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 16, 16));
+  for (const auto& [queries, keys] : {std::pair(0, 7), {9, 0}}) {
+    Inputs in(mech, 2, queries, keys, 1);
+    Training<float> training(in, make_request(2, 9, 7, ATTN_TRAIN), {});
+    Gradients<float> all = training.gradients();
+    training.backward(all);
+    for (size_t p = 0; p < 3; ++p)
+      for (const float x : all[p].data()) EXPECT_EQ(0, x) << p << " of " << queries << " queries";
+  }
+}
+
 // Padding that holds NaN, runs below the bounds, and rows that see nothing.
 TEST_F(Cudnn, PaddingReachesNothing) {
   const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 16, 16));

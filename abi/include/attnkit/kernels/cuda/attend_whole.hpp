@@ -22,6 +22,7 @@ struct Copying {
   int64_t outer_batch, outer_rows, rows;  // of the run; of scratch
   int heads, width;
   const int32_t *lengths, *others;  // of the run: of these rows, and of those on the other side; NULL: all
+  int64_t other_rows;               // of the run
 };
 constexpr int kCopyThreads = 256;
 
@@ -38,10 +39,22 @@ static __global__ void __launch_bounds__(kCopyThreads) pack_kernel(const Copying
 // Rows past their length, or without one on the other side, become zeros.
 static __global__ void __launch_bounds__(kCopyThreads) unpack_kernel(const Copying c) {
   const int64_t b = blockIdx.x / c.outer_rows, i = blockIdx.x % c.outer_rows;
-  const bool real = (!c.lengths || i < c.lengths[b]) && (!c.others || c.others[b] > 0);
+  const bool real = (!c.lengths || i < c.lengths[b]) && (c.others ? c.others[b] : c.other_rows) > 0;
   const uint16_t* from = c.inner + (b * c.rows + i) * c.heads * c.width;
   for (int x = static_cast<int>(threadIdx.x); x < c.heads * c.width; x += kCopyThreads)
     c.outer.at(b, x / c.width, i)[x % c.width] = real ? from[x] : uint16_t{0};
+}
+
+struct RowLengths {
+  int32_t *queries, *keys;
+};
+// Of runs that fill their bounds: all rows.
+static __global__ void __launch_bounds__(kCopyThreads)
+    fill_kernel(const RowLengths to, int64_t batch, int32_t queries, int32_t keys) {
+  const int64_t b = static_cast<int64_t>(blockIdx.x) * kCopyThreads + threadIdx.x;
+  if (b >= batch) return;
+  to.queries[b] = queries;
+  to.keys[b] = keys;
 }
 
 class Whole {
@@ -51,7 +64,8 @@ class Whole {
   static std::shared_ptr<const Whole> make(const Request& r, const Widths& w, bool causal) {
     const bool whole = !r.streams() && !r.shows_prefixes();
     const Library* library = check::is_half(r) && whole && r.batch * r.queries * r.keys > 0 ? Library::get() : nullptr;
-    if (!library) return nullptr;
+    // 9.10.0 and 9.10.1 are known to be wrong in 16 bits.
+    if (!library || (library->version() >= 91000 && library->version() < 91002)) return nullptr;
     const AttentionShape shape{r.batch, w.heads, w.kv_heads, r.queries,
                                r.keys,  w.d,     w.e,        r.dtype_code == 2 ? kHalf : kBfloat16,
                                causal,  false,   r.trains()};
@@ -63,7 +77,11 @@ class Whole {
   }
 
   Whole(const Library& library, const AttentionShape& shape)
-      : library_(library), shape_(shape), handle_(library), full_(*this, false), padded_(*this, true) {}
+      : shape_(shape), handle_(library), full_(library, handle_, shape), padded_(library, handle_, padded(shape)) {
+    // Without lengths its gradients have been NaN for some numbers of keys.
+    if (shape.trains) gradient_.emplace(library, handle_, padded(shape));
+    clears_sums_ = library.version() < 90600;  // later ones begin them themselves
+  }
 
   uint64_t scratch_bytes() const { return Layout::measure<Scratch>(*this); }
   // l of every query.
@@ -77,17 +95,16 @@ class Whole {
     const Scratch s(layout, *this);
     const Sides sides(*this, r);
     const View<uint16_t> q(r, ports.q), k(r, ports.k), v(r, ports.v), o(r, ports.o);
-    const auto enqueue_with = [&](const Graphs& graphs, const void* q, const void* k, const void* v, const void* o) {
-      using Id = AttentionGraph::Id;
-      enqueue(graphs.run.plan, r, {{Id::kQ, q}, {Id::kK, k}, {Id::kV, v}, {Id::kO, o}, {Id::kLogSum, r.saved}},
-              s.lengths, scale, s.workspace);
+    const auto enqueue_with = [&](const GraphPlan& plan, Tensors tensors) {
+      tensors[Id::kLogSum] = r.saved;
+      enqueue(plan, r, tensors, s.lengths, scale, s.workspace);
     };
     if (fills(r) && sides.q.lies_well(q) && sides.k.lies_well(k) && sides.v.lies_well(v) && sides.o.lies_well(o))
-      return enqueue_with(full_, q.data, k.data, v.data, o.data);
+      return enqueue_with(full_.plan, {q.data, k.data, v.data, o.data});
     pack(name, r, sides.q, q, s.q, s.lengths.queries);
     pack(name, r, sides.k, k, s.k, s.lengths.keys);
     pack(name, r, sides.v, v, s.v);
-    enqueue_with(padded_, s.q, s.k, s.v, s.o);
+    enqueue_with(padded_.plan, {s.q, s.k, s.v, s.o});
     unpack(name, r, sides.o, s.o, o);
   }
 
@@ -98,57 +115,59 @@ class Whole {
     const Sides sides(*this, r);
     const View<uint16_t> q(r, ports.q), k(r, ports.k), v(r, ports.v), o(r, ports.o), given(g, ports.o), dq(g, ports.q),
         dk(g, ports.k), dv(g, ports.v);
-    if (library_.version() < 90600) {  // later ones begin it themselves
+    const auto give = [&] {
+      unpack(name, r, sides.q, s.dq, dq);
+      unpack(name, r, sides.k, s.dk, dk);
+      unpack(name, r, sides.v, s.dv, dv);
+    };
+    if (r.queries == 0 || r.keys == 0) return give();
+    if (clears_sums_) {
       const cudaError_t error =
           cudaMemsetAsync(s.sum_of_q, 0, s.sum_of_q_bytes, reinterpret_cast<cudaStream_t>(r.exec->stream));
       if (error != cudaSuccess)
         throw Refusal(ATTN_DEVICE, say("CUDA cannot clear memory: ", cudaGetErrorString(error)));
     }
-    using Id = AttentionGraph::Id;
-    const auto enqueue_with = [&](const Graphs& graphs, std::initializer_list<Bound> tensors) {
-      std::vector<Bound> all{{Id::kLogSum, r.saved}, {Id::kProduct, s.product}, {Id::kSumOfQ, s.sum_of_q}};
-      all.insert(all.end(), tensors);
-      enqueue(graphs.gradient->plan, r, all, s.run.lengths, scale, s.run.workspace);
+    const auto enqueue_with = [&](Tensors tensors) {
+      tensors[Id::kLogSum] = r.saved;
+      tensors[Id::kProduct] = s.product;
+      tensors[Id::kSumOfQ] = s.sum_of_q;
+      enqueue(gradient_->plan, r, tensors, s.run.lengths, scale, s.run.workspace);
     };
-    // A gradient that nobody wants goes to scratch, so that the others are made in the same way.
+    // A gradient that nobody wants goes to scratch.
     const auto into = [](const Side& side, const View<uint16_t>& x, uint16_t* room) {
       return x.data == nullptr ? room : side.lies_well(x) ? x.data : nullptr;
     };
     uint16_t *const to_q = into(sides.q, dq, s.dq), *const to_k = into(sides.k, dk, s.dk),
                     *const to_v = into(sides.v, dv, s.dv);
     if (fills(r) && sides.q.lies_well(q) && sides.k.lies_well(k) && sides.v.lies_well(v) && sides.o.lies_well(o) &&
-        sides.o.lies_well(given) && to_q && to_k && to_v)
-      return enqueue_with(full_, {{Id::kQ, q.data},
-                                  {Id::kK, k.data},
-                                  {Id::kV, v.data},
-                                  {Id::kO, o.data},
-                                  {Id::kGivenO, given.data},
-                                  {Id::kGivenQ, to_q},
-                                  {Id::kGivenK, to_k},
-                                  {Id::kGivenV, to_v}});
+        sides.o.lies_well(given) && to_q && to_k && to_v) {
+      const int64_t blocks = (r.batch + kCopyThreads - 1) / kCopyThreads;
+      launch(name, fill_kernel, {dim3(static_cast<unsigned>(blocks)), kCopyThreads}, *r.exec, s.run.lengths, r.batch,
+             static_cast<int32_t>(r.queries), static_cast<int32_t>(r.keys));
+      return enqueue_with({q.data, k.data, v.data, o.data, given.data, to_q, to_k, to_v});
+    }
     pack(name, r, sides.q, q, s.run.q, s.run.lengths.queries);
     pack(name, r, sides.k, k, s.run.k, s.run.lengths.keys);
     pack(name, r, sides.v, v, s.run.v);
     pack(name, r, sides.o, o, s.run.o);
     pack(name, r, sides.o, given, s.given);
-    enqueue_with(padded_, {{Id::kQ, s.run.q},
-                           {Id::kK, s.run.k},
-                           {Id::kV, s.run.v},
-                           {Id::kO, s.run.o},
-                           {Id::kGivenO, s.given},
-                           {Id::kGivenQ, s.dq},
-                           {Id::kGivenK, s.dk},
-                           {Id::kGivenV, s.dv}});
-    unpack(name, r, sides.q, s.dq, dq);
-    unpack(name, r, sides.k, s.dk, dk);
-    unpack(name, r, sides.v, s.dv, dv);
+    enqueue_with({s.run.q, s.run.k, s.run.v, s.run.o, s.given, s.dq, s.dk, s.dv});
+    give();
   }
 
  private:
-  // Rows of a kind: how many the run has and the plan allows, and their lengths.
+  using Id = AttentionTensors::Id;
+  // What a call brings, by Id.
+  struct Tensors {
+    std::array<const void*, Id::kFirstVirtual> at{};
+    Tensors(std::initializer_list<const void*> first) { std::copy(first.begin(), first.end(), at.begin() + Id::kQ); }
+    const void*& operator[](Id id) { return at[static_cast<size_t>(id)]; }
+  };
+  // Rows of a kind: how many the run has and the plan allows, their lengths, and the rows on the other side.
   struct Side {
     int64_t outer_rows, rows, heads, width;
     const int32_t *lengths, *others;
+    int64_t other_rows;
     int64_t count(int64_t batch) const { return batch * rows * heads * width; }
     bool lies_well(const View<uint16_t>& x) const {
       return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.head == width && x.next == heads * width &&
@@ -159,16 +178,13 @@ class Whole {
     Side q, k, v, o;
     Sides(const Whole& w, const attn_run& r) {
       const AttentionShape& s = w.shape_;
-      q = {r.queries, s.queries, s.heads, s.d, r.q_len, r.k_len};
-      k = {r.keys, s.keys, s.kv_heads, s.d, r.k_len, r.q_len};
+      q = {r.queries, s.queries, s.heads, s.d, r.q_len, r.k_len, r.keys};
+      k = {r.keys, s.keys, s.kv_heads, s.d, r.k_len, r.q_len, r.queries};
       v = k;
       v.width = s.e;
       o = q;
       o.width = s.e;
     }
-  };
-  struct RowLengths {
-    int32_t *queries, *keys;
   };
   struct Scratch {
     uint16_t *q, *k, *v, *o;
@@ -183,8 +199,9 @@ class Whole {
       o = layout.take<uint16_t>(sides.o.count(s.batch));
       lengths.queries = layout.take<int32_t>(s.batch);
       lengths.keys = layout.take<int32_t>(s.batch);
+      const uint64_t run = std::max(w.full_.plan.workspace_bytes(), w.padded_.plan.workspace_bytes());
       workspace =
-          layout.take<char>(static_cast<int64_t>(std::max(w.full_.workspace_bytes(), w.padded_.workspace_bytes())));
+          layout.take<char>(static_cast<int64_t>(std::max(run, w.gradient_ ? w.gradient_->plan.workspace_bytes() : 0)));
     }
   };
   struct GradientScratch {
@@ -212,23 +229,10 @@ class Whole {
     Ready(const Library& library, const Handle& handle, const AttentionShape& shape)
         : graph(library, handle.raw(), shape), plan(library, handle, graph) {}
   };
-  // Of runs that fill the bounds, or of padded ones.
-  struct Graphs {
-    Ready<AttentionGraph> run;
-    std::optional<Ready<AttentionGradientGraph>> gradient;
-    Graphs(const Whole& w, bool padded) : run(w.library_, w.handle_, shape_of(w, padded)) {
-      if (w.shape_.trains) gradient.emplace(w.library_, w.handle_, shape_of(w, padded));
-    }
-    uint64_t workspace_bytes() const {
-      return std::max(run.plan.workspace_bytes(), gradient ? gradient->plan.workspace_bytes() : 0);
-    }
-    static AttentionShape shape_of(const Whole& w, bool padded) {
-      AttentionShape shape = w.shape_;
-      shape.padded = padded;
-      return shape;
-    }
-  };
-
+  static AttentionShape padded(AttentionShape shape) {
+    shape.padded = true;
+    return shape;
+  }
   bool fills(const attn_run& r) const {
     return r.q_len == nullptr && r.k_len == nullptr && r.batch == shape_.batch && r.queries == shape_.queries &&
            r.keys == shape_.keys;
@@ -242,7 +246,8 @@ class Whole {
             static_cast<int>(side.heads),
             static_cast<int>(side.width),
             side.lengths,
-            side.others};
+            side.others,
+            side.other_rows};
   }
   void pack(const char* name, const attn_run& r, const Side& side, const View<uint16_t>& from, uint16_t* to,
             int32_t* lengths = nullptr) const {
@@ -250,13 +255,13 @@ class Whole {
            copying(r, side, from, to), lengths);
   }
   static void unpack(const char* name, const attn_run& r, const Side& side, uint16_t* from, const View<uint16_t>& to) {
-    if (!to.data) return;
+    if (!to.data || side.outer_rows == 0) return;
     launch(name, unpack_kernel, {dim3(static_cast<unsigned>(r.batch * side.outer_rows)), kCopyThreads}, *r.exec,
            copying(r, side, to, from));
   }
   // A handle has one stream at a time: calls of one plan take turns in enqueueing.
-  void enqueue(const GraphPlan& plan, const attn_run& r, std::vector<Bound> tensors, const RowLengths& lengths,
-               float scale, void* workspace) const {
+  void enqueue(const GraphPlan& plan, const attn_run& r, Tensors& tensors, const RowLengths& lengths, float scale,
+               void* workspace) const {
     struct Turn {
       std::atomic_flag& taken;
       explicit Turn(std::atomic_flag& flag) : taken(flag) {
@@ -268,16 +273,19 @@ class Whole {
       }
     } const turn(enqueueing_);
     const float hidden = -std::numeric_limits<float>::infinity(), one = 1;
-    using Id = AttentionGraph::Id;
-    tensors.insert(tensors.end(), {{Id::kScale, &scale}, {Id::kHidden, &hidden}, {Id::kOne, &one}});
-    tensors.insert(tensors.end(), {{Id::kQueries, lengths.queries}, {Id::kKeys, lengths.keys}});
-    plan.run(handle_, r.exec->stream, tensors, workspace);
+    tensors[Id::kQueries] = lengths.queries;
+    tensors[Id::kKeys] = lengths.keys;
+    tensors[Id::kScale] = &scale;
+    tensors[Id::kHidden] = &hidden;
+    tensors[Id::kOne] = &one;
+    plan.run(handle_, r.exec->stream, tensors.at, workspace);
   }
 
-  const Library& library_;
   AttentionShape shape_;
   Handle handle_;
-  Graphs full_, padded_;
+  Ready<AttentionGraph> full_, padded_;  // of runs that fill the bounds, and of any
+  std::optional<Ready<AttentionGradientGraph>> gradient_;
+  bool clears_sums_ = false;
   mutable std::atomic_flag enqueueing_;
 };
 

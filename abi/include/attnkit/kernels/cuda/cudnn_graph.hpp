@@ -132,12 +132,6 @@ class Graph {
   int64_t next_;
 };
 
-// A tensor or a number of a run: device memory aligned to 16 bytes, or the number.
-struct Bound {
-  int64_t id;
-  const void* pointer;
-};
-
 // A graph made ready for the current device.
 class GraphPlan {
  public:
@@ -169,16 +163,15 @@ class GraphPlan {
   }
   uint64_t workspace_bytes() const { return workspace_bytes_; }
 
-  // Enqueues it, with what the graph asks for of `all`.
+  // Enqueues it.  all: by id, device memory aligned to 16 bytes, or a number; the graph asks for some of them.
   // Errors    Refusal ATTN_DEVICE.
-  void run(const Handle& handle, uintptr_t stream, std::span<const Bound> all, void* workspace) const {
-    std::vector<const void*> pointers;
-    for (const int64_t id : ids_)
-      pointers.push_back(std::find_if(all.begin(), all.end(), [id](const Bound& b) { return b.id == id; })->pointer);
+  void run(const Handle& handle, uintptr_t stream, std::span<const void* const> all, void* workspace) const {
+    std::array<const void*, 32> pointers;
+    for (size_t i = 0; i < ids_.size(); ++i) pointers.at(i) = all[static_cast<size_t>(ids_[i])];
     try {
       Descriptor pack(library_, kVariantPack);
       pack.set(kPackIds, kIntegers, ids_.data(), ids_.size());
-      pack.set(kPackPointers, kPointers, pointers.data(), pointers.size());
+      pack.set(kPackPointers, kPointers, pointers.data(), ids_.size());
       pack.set(kPackWorkspace, kPointers, workspace).finalize("refuses the tensors of a run");
       int status = library_.set_stream(handle.raw(), reinterpret_cast<void*>(stream));
       if (status == 0) status = library_.execute(handle.raw(), plan_->raw(), pack.raw());

@@ -2,8 +2,9 @@
 //
 // A run computes in 16 bits and saves nothing.  Its gradient is M's in f32: the run's tensors are widened into scratch,
 // M runs there again, and gradients of sequences are rounded to their type.  Those of LEARNED tensors are f32 as ever.
-// An M that has gradients of 16 bits for some plans says so:
+// An M that has gradients of 16 bits for some plans, and of their runs for some, says so:
 //   static bool trains_in_halves(const Plan&);
+//   bool trains_in_halves(const attn_run&) const;
 #ifndef ATTNKIT_KERNELS_CUDA_TRAIN_HALVES_HPP
 #define ATTNKIT_KERNELS_CUDA_TRAIN_HALVES_HPP
 #include <array>
@@ -64,7 +65,8 @@ class TrainsHalves : public M {
     typename M::Plan run;
     std::optional<typename M::Plan> gradient;  // in f32, of a plan that trains in 16 bits
     Request request;
-    uint64_t saved_bytes;  // of the gradient's run
+    uint64_t saved_bytes = 0;  // of the gradient's run
+    bool is_own = false;       // has M gradients of 16 bits for it?
   };
   static constexpr About about = with_halves(M::about);
 
@@ -74,35 +76,34 @@ class TrainsHalves : public M {
   }
 
   Plan plan(const Request& r, Info& info) const {
-    if (!r.trains() || !check::is_half(r)) return {M::plan(r, info), std::nullopt, r, 0};
-    if constexpr (requires(const typename M::Plan& plan) { M::trains_in_halves(plan); }) {
-      Info own = info;
-      Plan plan{M::plan(r, own), std::nullopt, r, 0};
-      if (M::trains_in_halves(plan.run)) {
-        info = own;
-        return plan;
-      }
-    }
+    if (!r.trains() || !check::is_half(r)) return {M::plan(r, info), std::nullopt, r};
     Request forward = r, f32 = r;
     forward.flags &= ~static_cast<uint32_t>(ATTN_TRAIN);
     f32.dtype_code = 2;
     f32.dtype_bits = 32;
-    Info of{};
+    Info of{}, own = info;
     Plan plan{M::plan(forward, info), M::plan(f32, of), r, of.saved_bytes};
+    if constexpr (kSome)
+      if (typename M::Plan found = M::plan(r, own); M::trains_in_halves(found)) {
+        plan.run = std::move(found);
+        plan.is_own = true;
+        info = own;
+      }
     info.backward_scratch_bytes =
-        Layout::measure<Scratch>(ports_, plan) + std::max(of.scratch_bytes, of.backward_scratch_bytes);
+        std::max(plan.is_own ? own.backward_scratch_bytes : 0,
+                 Layout::measure<Scratch>(ports_, plan) + std::max(of.scratch_bytes, of.backward_scratch_bytes));
     return plan;
   }
 
   void run(const Plan& plan, const attn_run& r) const {
-    if (!plan.gradient) return M::run(plan.run, r);
+    if (!plan.gradient || is_own(plan, r)) return M::run(plan.run, r);
     attn_run without = r;
     without.saved = nullptr;  // the host has none
     M::run(plan.run, without);
   }
 
   void backward(const Plan& plan, const attn_grad& g) const requires kTrains {
-    if (!plan.gradient) return M::backward(plan.run, g);
+    if (!plan.gradient || is_own(plan, *g.run)) return M::backward(plan.run, g);
     if (plan.request.dtype_code == 2)
       backward_in<__half>(plan, g);
     else
@@ -110,6 +111,11 @@ class TrainsHalves : public M {
   }
 
  private:
+  static constexpr bool kSome = requires(const typename M::Plan& plan) { M::trains_in_halves(plan); };
+  bool is_own(const Plan& plan, const attn_run& r) const {
+    if constexpr (kSome) return plan.is_own && M::trains_in_halves(r);
+    return false;
+  }
   static constexpr size_t kMostPorts = 32;
   using Tensors = std::array<attn_tensor, kMostPorts>;
 

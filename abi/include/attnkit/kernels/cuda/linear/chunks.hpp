@@ -184,7 +184,8 @@ static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work w
     part.begun = segments.sums(before);
     part.done = before * kRowSegment < head.fresh ? before * kRowSegment : head.fresh;
     const float* all = segments.sums(segments.summed());
-    for (int64_t f = threadIdx.x; state && from == 0 && f < work.sizes.head_floats(); f += kThreads) state[f] = all[f];
+    for (int64_t f = threadIdx.x; state && from == 0 && head.fresh > 0 && f < work.sizes.head_floats(); f += kThreads)
+      state[f] = all[f];
   } else if (from > 0) {
     return;
   } else if (state && head.fresh > 0) {
