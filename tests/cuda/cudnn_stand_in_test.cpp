@@ -114,7 +114,10 @@ TEST_F(Cudnn, GivesGradientsOfNothing) {
   const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 16, 16));
   for (const auto& [queries, keys] : {std::pair(0, 7), {9, 0}}) {
     Inputs in(mech, 2, queries, keys, 1);
-    Training<float> training(in, make_request(2, 9, 7, ATTN_TRAIN), {});
+    Call call;
+    call.queries = queries;
+    call.keys = keys;
+    Training<float> training(in, make_request(2, 9, 7, ATTN_TRAIN), call);
     Gradients<float> all = training.gradients();
     training.backward(all);
     for (size_t p = 0; p < 3; ++p)

@@ -200,7 +200,7 @@ class Commands(unittest.TestCase):
         r"\.ci/aarch64|qemu-aarch64": "needs a cross compiler: continuous integration runs .ci/aarch64",
         r"venv/bin/python corpus.py|here=|PYTHON=|\$here/": "downloads 149 packages, trains for hours: tests/models/corpus_test.py has the parts",
         r"python3 -m attnkit.onnx": "needs packages of PyPI: tests/python/tools/onnx_export_test.py",
-        r"python3 -m (attnkit.train|pip)|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",
+        r"python3 -m (attnkit.train|pip)|torchrun |options=|.* run/model/": "trains, or takes what was trained: tests/python/training/train_test.py",
     }
 
     def commands(self):

@@ -144,8 +144,10 @@ class Trainer:
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
         with self.processes.heard(self._kept):
             self._train()
-        self._save()
-        return self._export()
+            self._save()
+            manifest = self._export()
+            self.processes.close()
+        return manifest
 
     def _train(self) -> None:
         clock = saved = logged = shown = time.monotonic()
