@@ -157,7 +157,7 @@ class Whole {
 
  private:
   using Id = AttentionTensors::Id;
-  // What a call brings, by Id.
+  // Tensors and numbers of a call, by Id.
   struct Tensors {
     std::array<const void*, Id::kFirstVirtual> at{};
     Tensors(std::initializer_list<const void*> first) { std::copy(first.begin(), first.end(), at.begin() + Id::kQ); }

@@ -16,7 +16,7 @@ constexpr int64_t kRowSegment = 1024;
 constexpr int kMostThreads = 1024;
 __host__ __device__ constexpr int64_t segments_of(int64_t rows) { return (rows + kRowSegment - 1) / kRowSegment; }
 
-// What prefixes_kernel takes of a Call.
+// Of a Call, for prefixes_kernel.
 struct Summed {
   Lengths lengths;
   States states;
@@ -52,7 +52,7 @@ class Segments {
   const Head& head_;
 };
 
-// What a block does of a row: queries [from, to), kChunk at a time, and the sums of keys [done, keys).  begun: S and z
+// A block's share of a row: queries [from, to), kChunk at a time, and the sums of keys [done, keys).  begun: S and z
 // of the keys before, NULL: nothing; store: where those of all keys go in the end, NULL: nowhere.
 struct Part {
   int64_t from, to, done, keys;
