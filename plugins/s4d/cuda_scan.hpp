@@ -279,7 +279,7 @@ class Scan {
     }
   }
 
-  // What is made of rows [t, t + rows).
+  // Gives what is made of rows [t, t + rows).
   __device__ void leave(int64_t b, const Reading& reading, int t, int rows) const {
     const auto behind = [&](int row, int c) {
       return w_.behind + ((b * w_.lengths.keys + t + row) * w_.channels + first_ + c);

@@ -16,7 +16,7 @@ struct S4d : s4d::Model {
   using Model::Model;
   struct Plan {};
 
-  // What the scan that runs against the other leaves, and states with which segments begin; f64, which is for checks,
+  // Results of the scan that runs against the other, and states with which segments begin; f64, which is for checks,
   // is not split.
   template <class Real>
   struct Scratch {
