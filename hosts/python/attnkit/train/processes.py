@@ -94,7 +94,7 @@ class Processes:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What fails in one process ends all, each with the sentence that says why."""
+        """A failure in one process ends all, each with the sentence that says why."""
         failure: Exception | None = None
         try:
             yield

@@ -104,7 +104,7 @@ class Trainer:
             self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
 
     def _common(self) -> dict[str, object]:
-        """What all processes must have in common, by the words of a refusal."""
+        """All that processes must have in common, by the words of a refusal."""
         options = {f"--{name.replace('_', '-')}": value for name, value in vars(self.options).items() if name not in _OWN}
         files = {f"--{name} of sha256": _contents(getattr(self.options, name)) for name in ("data", "dev")}
         teacher = hashlib.sha256()
