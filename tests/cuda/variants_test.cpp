@@ -247,24 +247,23 @@ TEST_P(AnyVariant, SaysThatAStreamIsOfAnotherDevice) {
 }
 #endif
 
+Array append(const Planned& plan, Inputs& in, const Arena& arena, int32_t from, int64_t keys, int64_t queries) {
+  Call call;
+  call.arena = &arena;
+  call.k_from = from;
+  call.keys = keys;
+  call.queries = queries;
+  call.q_pos = {0};
+  call.k_pos = {from};
+  return plan.run(in, call);
+}
+
 // Those without a causal form, in cross attention.
 class CrossVariant : public testing::TestWithParam<std::string> {
  protected:
   const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/" + GetParam() + ".so");
   const attn_plugin& cpu = load(ATTNKIT_PLUGIN_DIR "/" + GetParam() + ".so");
   const attn_block block = make_block(ATTN_DECODER_CROSS, false, 3, 24, 40);
-
-  static Array append(const Planned& plan, Inputs& in, const Arena& arena, int32_t from, int64_t keys,
-                      int64_t queries) {
-    Call call;
-    call.arena = &arena;
-    call.k_from = from;
-    call.keys = keys;
-    call.queries = queries;
-    call.q_pos = {0};
-    call.k_pos = {from};
-    return plan.run(in, call);
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Cuda, CrossVariant, testing::ValuesIn(names(ATTNKIT_CUDA_CROSS)),
                          [](const auto& info) { return info.param; });
@@ -450,6 +449,21 @@ TEST(LinearVariant, SplitsLongRowsAmongBlocks) {
   EXPECT_EQ(Planned(mech, make_request(3, 1024, 1024)).info().scratch_bytes, 0u);
   // S and z of nothing, of 1024 keys, of 2048 and of all
   EXPECT_EQ(Planned(mech, make_request(3, 2100, 2100)).info().scratch_bytes, 3u * 2 * 4 * (8 * 8 + 8) * sizeof(float));
+}
+
+// Of features that follow too, but where a scale is that of all keys.
+TEST(LinearVariant, SplitsWhatFollows) {
+  const auto scratch = [](const char* name, const Settings& settings, int64_t n) {
+    const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/" + std::string(name) + ".so"),
+                         make_block(ATTN_ENCODER_SELF, false, 2, 8, 8), settings);
+    return Planned(mech, make_request(3, n, n)).info().scratch_bytes;
+  };
+  for (const char* name : {"latte", "efficient", "performer"}) {
+    EXPECT_EQ(scratch(name, {}, 1024), 0u) << name;
+    EXPECT_GT(scratch(name, {}, 2100), 0u) << name;
+  }
+  EXPECT_EQ(scratch("efficient", {}, 2100), 3u * 2 * 4 * (8 * 8 + 2 * 8) * sizeof(float));
+  EXPECT_EQ(scratch("performer", {{"stabiliser", "global"}, {"feature_eps", 1e-3}}, 2100), 0u);
 }
 
 TEST(LinearVariant, KeepsTheSumsOfWideHeadsInScratch) {
@@ -833,17 +847,6 @@ TEST(LunaVariant, GradientsAreTheCpus) {
   }
 }
 
-Array reads(const Planned& plan, Inputs& in, const Arena& arena, int32_t past, int64_t keys, int64_t queries) {
-  Call call;
-  call.arena = &arena;
-  call.k_from = past;
-  call.keys = keys;
-  call.queries = queries;
-  call.q_pos = {0};
-  call.k_pos = {past};
-  return plan.run(in, call);
-}
-
 // Few queries of a long source, and many of a short one; heads of the pack attention that are others; P that goes on.
 TEST(LunaVariant, SplitsTheKeysOfALongSource) {
   const attn_block block = make_block(ATTN_DECODER_CROSS, false, 2, 8, 8);
@@ -872,7 +875,7 @@ TEST(LunaVariant, SplitsTheKeysOfASourceThatGrows) {
   const Arena one(first.info().state_bytes, 1), other(second.info().state_bytes, 1);
   int32_t past = 0;
   for (const int64_t piece : {1500, 1, 1025, 74}) {
-    EXPECT_LE(rms_ratio(reads(second, same, other, past, piece, 3), reads(first, in, one, past, piece, 3)), kGate);
+    EXPECT_LE(rms_ratio(append(second, same, other, past, piece, 3), append(first, in, one, past, piece, 3)), kGate);
     past += static_cast<int32_t>(piece);
   }
 }

@@ -31,15 +31,19 @@ def pairs(path, processor):
     return [([*source, processor.eos_id()], len(target) + 1) for source, target in zip(sources, targets)]
 
 
+def batch(group):
+    """Ids, their lengths, those of the targets."""
+    source = [torch.tensor(ids) for ids, _ in group]
+    return (nn.utils.rnn.pad_sequence(source, batch_first=True), torch.tensor([len(ids) for ids in source]),
+            torch.tensor([float(length) for _, length in group]))
+
+
 def batches(rows, tokens, rng):
-    """(ids, their lengths, those of the targets), for ever."""
+    """For ever."""
     while True:
         groups = by_length(rng.sample(rows, min(len(rows), 20_000)), tokens)
         rng.shuffle(groups)
-        for group in groups:
-            source = [torch.tensor(ids) for ids, _ in group]
-            yield (nn.utils.rnn.pad_sequence(source, batch_first=True, padding_value=0), torch.tensor([len(ids) for ids in source]),
-                   torch.tensor([float(length) for _, length in group]))
+        yield from map(batch, groups)
 
 
 def predicted(network, rows, lengths):
@@ -55,7 +59,7 @@ def error(model, network, rows, options):
     network.eval()
     with torch.no_grad():
         off = [(predicted(network, model.encode(source, lengths)[0], lengths) / true - 1).abs()
-               for source, lengths, true in (next(batches([row], options.tokens, random.Random(0))) for row in rows)]
+               for source, lengths, true in map(batch, by_length(rows, options.tokens))]
     network.train()
     return 100 * float(torch.cat(off).mean())
 

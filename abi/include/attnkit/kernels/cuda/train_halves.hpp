@@ -81,16 +81,25 @@ class TrainsHalves : public M {
     forward.flags &= ~static_cast<uint32_t>(ATTN_TRAIN);
     f32.dtype_code = 2;
     f32.dtype_bits = 32;
-    Info of{}, own = info;
-    Plan plan{M::plan(forward, info), M::plan(f32, of), r, of.saved_bytes};
-    if constexpr (kSome)
-      if (typename M::Plan found = M::plan(r, own); M::trains_in_halves(found)) {
-        plan.run = std::move(found);
-        plan.is_own = true;
-        info = own;
+    bool is_own = false;
+    const auto plan_run = [&] {
+      if constexpr (kSome) {
+        Info own = info;
+        typename M::Plan found = M::plan(r, own);
+        is_own = M::trains_in_halves(found);
+        if (is_own) {
+          info = own;
+          return found;
+        }
       }
+      return M::plan(forward, info);
+    };
+    Info of{};
+    Plan plan{plan_run(), M::plan(f32, of), r};
+    plan.saved_bytes = of.saved_bytes;
+    plan.is_own = is_own;
     info.backward_scratch_bytes =
-        std::max(plan.is_own ? own.backward_scratch_bytes : 0,
+        std::max(info.backward_scratch_bytes,
                  Layout::measure<Scratch>(ports_, plan) + std::max(of.scratch_bytes, of.backward_scratch_bytes));
     return plan;
   }
