@@ -46,7 +46,7 @@ ATTNKIT_INLINE void load(const Bf16* at, simd::Vec<Isa> (&columns)[2]) {
   columns[1] = simd::bits_as<float>(words & 0xffff0000);
 }
 
-// Keeps a vector in its register: gcc would read a weight again for each row, and an input for each panel.
+// Keeps a vector in its register, where gcc would read it again for each product.
 template <class Isa>
 ATTNKIT_INLINE void keep([[maybe_unused]] simd::Vec<Isa>& x) {
 #if defined(__x86_64__) && !defined(__clang__)
@@ -62,31 +62,49 @@ struct Kernel {
   const DenseRows& rows;
   const DenseFinish& finish;
 
+  static constexpr bool alone = group<Stored> == 1;
+
+  // Twelve sums, two weights and an input fill AVX2's registers; eight sums hardly cover the time that one takes.
+  template <class Isa>
+  static constexpr int most_rows = alone&& std::is_same_v<Isa, simd::Avx2> ? 6 : Isa::rows;
+
   // Adds the products of the first `count` inputs of a group.  next: how far the next panel is.
   template <class Isa, int R, int P, int64_t count>
-  ATTNKIT_INLINE void add(const Stored* w, int64_t next, const float* x, simd::Vec<Isa> (&acc)[R][P]) const {
-    simd::Vec<Isa> columns[P][group<Stored>];
-    // gcc would load the weights of all panels first, for which NEON has no room.
-    if constexpr (std::is_same_v<Isa, simd::Neon> && R == 1 && sizeof(Stored) < sizeof(float)) {
-      for (int p = 0; p < P; ++p) {
-        load<Isa>(w + p * next, columns[p]);
-        for (int64_t i = 0; i < count; ++i) acc[0][p] += x[i] * columns[p][i];
-        asm volatile("" ::: "memory");
-      }
-      return;
+  static ATTNKIT_INLINE void add(const Stored* w, int64_t next, const float* x, int64_t x_row,
+                                 simd::Vec<Isa> (&acc)[R][P]) {
+    // gcc would read an input again for each panel; AVX2 has no registers to hold them.
+    constexpr bool hold = P > 1 && std::is_same_v<Isa, simd::Avx512>;
+    simd::Vec<Isa> inputs[R][count];
+    if constexpr (hold) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+        for (int64_t i = 0; i < count; ++i) {
+          simd::Vec<Isa> input = x[r * x_row + i] - simd::Vec<Isa>{};
+          keep<Isa>(input);
+          inputs[r][i] = input;
+        }
     }
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
-      load<Isa>(w + p * next, columns[p]);
+      simd::Vec<Isa> columns[group<Stored>];
+      load<Isa>(w + p * next, columns);
       // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.
       if constexpr (R * 2 > Isa::rows) __builtin_prefetch(w + p * next + 32 * lanes);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      for (int p = 0; p < P; ++p) keep<Isa>(columns[p][i]);
-      for (int r = 0; r < R; ++r) {
-        simd::Vec<Isa> input = x[r * rows.x_stride + i] - simd::Vec<Isa>{};
-        if constexpr (P > 1) keep<Isa>(input);
-        for (int p = 0; p < P; ++p) acc[r][p] += input * columns[p][i];
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < count; ++i) {
+        simd::Vec<Isa> column = columns[i];
+        keep<Isa>(column);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          if constexpr (hold)
+            acc[r][p] += inputs[r][i] * column;
+          else
+            acc[r][p] += x[r * x_row + i] * column;
+        }
       }
+      // gcc would load the weights of all panels first, for which NEON has no room.
+      if constexpr (!alone && R == 1 && std::is_same_v<Isa, simd::Neon>) asm volatile("" ::: "memory");
     }
   }
 
@@ -95,18 +113,39 @@ struct Kernel {
     simd::Vec<Isa> acc[R][P];
     const int64_t padded = padded_inputs<Stored>(inputs);
     const Stored* w = weight + panel * padded * lanes;
-    const float* x = rows.x + row * rows.x_stride;
+    const int64_t x_row = rows.x_stride;
+    const float* x = rows.x + row * x_row;
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r][p] = simd::at<Isa>(bias + (panel + p) * lanes);
     }
     constexpr int64_t step = group<Stored>;
     int64_t k = 0;
-    for (; k + step <= inputs; k += step) add<Isa, R, P, step>(w + k * lanes, padded * lanes, x + k, acc);
-    if (k < inputs) add<Isa, R, P, 1>(w + k * lanes, padded * lanes, x + k, acc);
-    for (int p = 0; p < P; ++p) {
-      const int64_t first = (panel + p) * lanes, n = std::min(lanes, outputs - first);
-      for (int r = 0; r < R; ++r) dense::put(acc[r][p], n, finish.add, rows.y + (row + r) * rows.y_stride + first);
+    for (; k + step <= inputs; k += step) add<Isa, R, P, step>(w + k * lanes, padded * lanes, x + k, x_row, acc);
+    if (k < inputs) add<Isa, R, P, 1>(w + k * lanes, padded * lanes, x + k, x_row, acc);
+    const int64_t first = panel * lanes;
+    float* y = rows.y + row * rows.y_stride + first;
+    if (first + P * lanes <= outputs) {
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) dense::put(acc[r][p], lanes, finish.add, y + r * rows.y_stride + p * lanes);
+      return;
     }
+    // All sums leave their registers before memcpy is called: gcc keeps in memory, from the first product on, what a
+    // call comes between.
+    alignas(64) float sums[R][P * lanes];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) simd::store(acc[r][p], sums[r] + p * lanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      for (int64_t p = 0; first + p * lanes < outputs; ++p) {
+        auto sum = simd::at<Isa>(sums[r] + p * lanes);
+        dense::put(sum, std::min(lanes, outputs - first - p * lanes), finish.add, y + r * rows.y_stride + p * lanes);
+      }
   }
 };
 

@@ -54,33 +54,38 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
     for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r][p], sizeof(Sums));
 }
 
-// Bytes at even and at odd places as 16 bits, since AVX2's own product of bytes saturates.
+// AVX2's own product of bytes saturates, so both sides have 16 bits: `u` is what in_pairs() wrote.
 template <int R, int P>
 __attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const uint8_t* u, int64_t stride,
                                               int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
-  const __m256i low = _mm256_set1_epi16(0xff);
   __m256i acc[R][P][2];
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) acc[r][p][0] = acc[r][p][1] = _mm256_setzero_si256();
   for (int64_t g = 0; g < groups; ++g)
-    for (int p = 0; p < P; ++p)
+    for (int p = 0; p < P; ++p) {
+      const auto* column = reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group);
+      __m256i even[2], odd[2];
       for (int h = 0; h < 2; ++h) {
-        const __m256i column =
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group + h * 32));
-        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(column, 8), 8), odd = _mm256_srai_epi16(column, 8);
-        for (int r = 0; r < R; ++r) {
-          int32_t four;
-          std::memcpy(&four, u + r * stride + g * group, sizeof four);
-          const __m256i x = _mm256_set1_epi32(four);
-          const __m256i both = _mm256_add_epi32(_mm256_madd_epi16(_mm256_and_si256(x, low), even),
-                                                _mm256_madd_epi16(_mm256_srli_epi16(x, 8), odd));
-          acc[r][p][h] = _mm256_add_epi32(acc[r][p][h], both);
-        }
+        const __m256i bytes = _mm256_loadu_si256(column + h);
+        even[h] = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
+        odd[h] = _mm256_srai_epi16(bytes, 8);
       }
+      for (int r = 0; r < R; ++r) {
+        int32_t two[2];
+        std::memcpy(two, u + r * stride + g * sizeof two, sizeof two);
+        const __m256i x = _mm256_set1_epi32(two[0]), y = _mm256_set1_epi32(two[1]);
+        for (int h = 0; h < 2; ++h)
+          acc[r][p][h] = _mm256_add_epi32(
+              acc[r][p][h], _mm256_add_epi32(_mm256_madd_epi16(x, even[h]), _mm256_madd_epi16(y, odd[h])));
+      }
+    }
+  // Not by memcpy: gcc keeps in memory what has an address.
   for (int p = 0; p < P; ++p)
-    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], acc[r][p], sizeof(Sums));
+    for (int r = 0; r < R; ++r)
+      for (int h = 0; h < 2; ++h)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(sums[r][p].of + h * lanes / 2), acc[r][p][h]);
 }
 
 // M tiles of rows, the second `second` rows below the first, and P panels; tile 2 m + p has the sums of both.
@@ -207,6 +212,22 @@ struct Store {
   }
 };
 
+// Rows whose groups are two pairs of 16 bits: the bytes at even and those at odd places.  Borrows memory of this
+// thread, which the next call takes again.
+dense::RoundedRows in_pairs(Threads& threads, const dense::RoundedRows& x, int64_t rows) {
+  static thread_local Buffer pairs;
+  auto* wide = pairs.get<uint32_t>(rows * x.stride / 2);
+  threads.each(rows, 32768 / x.stride + 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t g = begin * x.stride / group; g < end * x.stride / group; ++g) {
+      uint32_t four;
+      std::memcpy(&four, x.bytes + g * group, sizeof four);
+      wide[2 * g] = four & 0xff00ff;
+      wide[2 * g + 1] = four >> 8 & 0xff00ff;
+    }
+  });
+  return {reinterpret_cast<const uint8_t*>(wide), 2 * x.stride, x.scales, x.sums};
+}
+
 struct Kernel {
   const Packed& w;
   const uint8_t* u;
@@ -291,9 +312,10 @@ class Int8 : public DenseWeights {
   }
 
   void run(Threads& threads, const DenseRows& rows, const DenseFinish& finish) const override {
-    const dense::RoundedRows x = dense::rounded(threads, rows, w_.inputs, shift_of(with_));
-    const Kernel kernel{w_, x.bytes, x.stride, x.scales, rows, finish};
     const ByteKernel with = dense::kernel_of(with_, rows.count);
+    dense::RoundedRows x = dense::rounded(threads, rows, w_.inputs, shift_of(with_));
+    if (with == ByteKernel::avx2) x = in_pairs(threads, x, rows.count);
+    const Kernel kernel{w_, x.bytes, x.stride, x.scales, rows, finish};
     const double cost = static_cast<double>(w_.inputs) / (with == ByteKernel::amx ? 32 : group);
     dense::walk(threads, kernel, cost, [&](const auto& piece) { dense::dispatch<Isas>(with, piece); });
   }

@@ -38,8 +38,14 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
 
 // A kernel has
 //   tile<Isa, R, P>(row, panel): R rows times P panels, whose results do not depend on R and P;
-//   strip<Isa>(row, n, panel, end): n rows times the panels up to end, for an Isa with any_rows, in place of tiles.
+//   strip<Isa>(row, n, panel, end): n rows times the panels up to end, for an Isa with any_rows, in place of tiles;
+//   most_rows<Isa>, if its tiles may have more rows than the Isa says.
 // Isa: the largest tile that fits the registers, `rows` times `columns` panels.
+template <class Kernel, class Isa>
+constexpr int most_rows = Isa::rows;
+template <class Kernel, class Isa>
+requires requires { Kernel::template most_rows<Isa>; }
+constexpr int most_rows<Kernel, Isa> = Kernel::template most_rows<Isa>;
 
 // The panels from `panel` to `end`, P at a time and what is left fewer at a time.
 template <class Isa, int R, int P, class Kernel>
@@ -54,7 +60,7 @@ ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64
   if constexpr (R > 1) {
     if (n < R) return few_rows<Isa, R - 1>(kernel, row, n, panel, end);
   }
-  constexpr int spare = Isa::rows / R * Isa::columns, most = Isa::columns > 1 ? 2 * Isa::columns : 4;
+  constexpr int spare = std::max(1, Isa::rows / R) * Isa::columns, most = Isa::columns > 1 ? 2 * Isa::columns : 4;
   panels<Isa, R, std::min(spare, most)>(kernel, row, panel, end);
 }
 
@@ -92,8 +98,9 @@ struct Piece {
   int64_t row, rows, begin, end;
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
+    constexpr int tallest = most_rows<Kernel, Isa>;
     for (int64_t block = 0; block < rows; block += block_rows) {
-      const int64_t height = std::min(block_rows, rows - block), count = (height + Isa::rows - 1) / Isa::rows;
+      const int64_t height = std::min(block_rows, rows - block), count = (height + tallest - 1) / tallest;
       // Several tiles of rows share a few panels, which come from memory once; a single one takes all.
       const int64_t step = count > 1 ? 2 * Isa::columns : end - begin;
       for (int64_t panel = begin; panel < end; panel += step) {
@@ -104,7 +111,7 @@ struct Piece {
           if constexpr (requires { Isa::any_rows; })
             kernel.template strip<Isa>(first, after - first, panel, stop);
           else
-            few_rows<Isa, Isa::rows>(kernel, first, after - first, panel, stop);
+            few_rows<Isa, tallest>(kernel, first, after - first, panel, stop);
         }
         if (!kernel.finish.activation) continue;
         const int64_t from = panel * panel_outputs, width = std::min(stop * panel_outputs, kernel.outputs) - from;

@@ -3,7 +3,9 @@
 # weights.  train.sh OUT waitk: a third, which is not shipped, for simultaneous decoding: OUT/waitk, from the shipped weights, with an encoder that sees
 # nothing ahead.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
 # sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
-# train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the attnkit package, FOLDER what corpus.py made.
+# train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT scratch
+# ENCODER/SELF/CROSS: one placement by itself, from random weights: OUT/scratch/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
+# attnkit package, FOLDER what corpus.py made.
 set -eu
 here=$(dirname "$(realpath "$0")")
 : "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}"
@@ -35,21 +37,29 @@ if [ "${2-}" = plain ]; then
   leg plain --minutes 20 --lr 1.0e-3 --decay 0.7 --average 0.99 --warmup 30 --f16 --evaluate-every 30 --dev-examples 200 --log-every 50
   exit
 fi
+placed() {
+  echo "$1" | {
+    IFS=/ read -r encoder self cross
+    sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^"[a-z.]*" = "relu"/d' \
+      -e "s#^default = .*#&\n\"encoder.self\" = \"$encoder\"\n\"decoder.self\" = \"$self\"\n\"decoder.cross\" = \"$cross\"#" "$here/$2"
+  }
+}
+
+if [ "${2-}" = scratch ]; then
+  name=scratch/$(echo "$3" | tr / -)
+  mkdir -p "$out/$name"
+  placed "$3" supernet.toml >"$out/$name/supernet.toml"
+  leg "$name" --tokens 2000 --steps 1200 --warmup 100 --decay 0.4 --average 0.99 --f16 --evaluate-steps 300 --dev-examples 200 --log-every 50
+  exit
+fi
 if [ "${2-}" = alone ] || [ "${2-}" = distilled ]; then
   name=$2/$(echo "$3" | tr / -)
-  placed() {
-    echo "$1" | {
-      IFS=/ read -r encoder self cross
-      sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^"[a-z.]*" = "relu"/d' \
-        -e "s#^default = .*#&\n\"encoder.self\" = \"$encoder\"\n\"decoder.self\" = \"$self\"\n\"decoder.cross\" = \"$cross\"#" "$here/model.toml"
-    }
-  }
   mkdir -p "$out/$name"
-  placed "$3" >"$out/$name/supernet.toml"
+  placed "$3" model.toml >"$out/$name/supernet.toml"
   awk 'NR % 12 == 1' "$FOLDER/train.tsv" >"$out/$name/train.tsv" # more than these steps see
   set --
   if [ "${name%/*}" = distilled ]; then
-    placed softmax/softmax/softmax >"$out/$name/teacher.toml"
+    placed softmax/softmax/softmax model.toml >"$out/$name/teacher.toml"
     set -- --teacher "$out/$name/teacher.toml"
   fi
   leg "$name" --data "$out/$name/train.tsv" --tokens 1000 --optimizer adamw --steps 500 --lr 1e-4 --decay 0 --average 0.98 --warmup 25 --f16 \
