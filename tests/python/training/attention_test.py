@@ -1,6 +1,7 @@
 """Attention: projections, adapters, wait-k, padding, carried sequences, plugins from elsewhere, and what is refused."""
 
 import copy
+import os
 from contextlib import nullcontext
 from unittest import mock
 
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, inputs, key_of, main, placements
 
 from attnkit.torch import _ops
+from attnkit.torch.attention import sequence_type
 
 WIDTH = D_MODEL // HEADS
 
@@ -153,6 +155,56 @@ class Cuda(TorchTest):
         self.assertEqual((workers, scratch_bytes, handle, pool, parallel_for), (1, 0, 0xC0DA, 0, 0))
 
 
+    def test_sixteen_bits(self):
+        """Outputs and gradients of every variant, on the emulator, where they answer for the CPU, beside those in f32."""
+        emulated = attnkit.Runtime(threads=1, plugin_path=os.environ["ATTNKIT_EMULATED"])
+        self.addCleanup(attnkit.torch.use_runtime, attnkit.torch.runtime())
+        variants = {p["name"] for p in emulated.list()["plugins"] if p["file"].startswith(os.environ["ATTNKIT_EMULATED"])}
+        self.assertGreaterEqual(len(variants), 15)
+        of = attnkit.torch.runtime()
+        for name, role, block in list(placements()):
+            if name not in variants:
+                continue
+            x, context, rows = inputs(role)
+            expected = trained(block, x, context, rows)
+            scale = max(t.square().mean().sqrt().item() for t in expected)
+            for dtype, tolerance in ((torch.float16, 1e-3), (torch.bfloat16, 8e-3)):
+                with self.subTest(f"{name} in {role}, {dtype}"):
+                    attnkit.torch.use_runtime(emulated)
+                    with mock.patch("attnkit.torch.attention.sequence_type", lambda *_: dtype):
+                        self.assertTrue(_ops.bound(block.get_submodule(name)._key).takes(*_ops._TYPES[dtype], True))
+                        got = trained(block, x, context, rows)
+                    for t, reference in zip(got, expected):
+                        self.assertEqual(t.dtype, torch.float32)
+                        error, size = ((t - reference).square().mean().sqrt().item(), reference.square().mean().sqrt().item())
+                        self.assertLessEqual(error, tolerance * (size + scale))
+                    attnkit.torch.use_runtime(of)
+
+    def test_the_type_of_sequences(self):
+        key = attention("relu").relu._key
+        x, taken = mock.Mock(dtype=torch.float32, device=torch.device("cuda")), []
+        with mock.patch("attnkit.torch.attention.takes_halves", lambda *arguments: taken.append(arguments[1:]) or arguments[1] == torch.bfloat16):
+            self.assertEqual(sequence_type(key, x), torch.float32)
+            x.dtype = torch.bfloat16
+            self.assertEqual(sequence_type(key, x), torch.bfloat16)
+            x.dtype = torch.float16  # which this variant refuses
+            self.assertEqual(sequence_type(key, x), torch.float32)
+            with torch.no_grad():
+                sequence_type(key, x)
+        self.assertEqual(taken, [(torch.bfloat16, True), (torch.float16, True), (torch.float16, False)])
+        for dtype, expected in ((torch.float64, torch.float64), (torch.bfloat16, torch.float32)):
+            self.assertEqual(sequence_type(key, torch.empty(1, dtype=dtype)), expected)
+
+
+def trained(block, x, context, rows):
+    """The output, and the gradients of x and of all parameters."""
+    block.zero_grad()
+    x = x.clone().requires_grad_()
+    out = block(x, context, **rows)
+    (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+    return [out.detach(), x.grad, *(p.grad.clone() for p in block.parameters() if p.grad is not None)]
+
+
 class Refused(TorchTest):
     def test_what_cannot_be_made(self):
         self.refused("did you mean \"leap\"", attention, "leapp")
@@ -182,7 +234,7 @@ class Refused(TorchTest):
         self.refused("port \"q\": the innermost stride must be 1, not 5: call .contiguous() on it", _ops.run, key, [q, q, q], [None] * 5,
                      QUERIES, QUERIES)
         half = torch.randn(2, HEADS, QUERIES, WIDTH).half()
-        self.refused("compute in float32 or float64, not torch.float16", _ops.run, key, [half] * 3, [None] * 5, QUERIES, QUERIES,
+        self.refused("computes in f32 only and was asked for 16-bit elements of DLPack code 2", _ops.run, key, [half] * 3, [None] * 5, QUERIES, QUERIES,
                      code=attnkit.UNSUPPORTED)
         self.refused("port \"v\": torch.float16 where this call has torch.float32", _ops.run, key, [half.float(), half.float(), half],
                      [None] * 5, QUERIES, QUERIES)

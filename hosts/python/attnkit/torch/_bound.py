@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._abi import ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_OUTPUT, ATTN_QUERY, attn_request, sized
+from .._abi import ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_OUTPUT, ATTN_QUERY, ATTN_TRAIN, attn_request, sized
 from ..block import Block, options_text
 from ..error import INVALID, UNSUPPORTED, Error
 from ..runtime import Runtime
@@ -16,6 +16,8 @@ from ..runtime import Runtime
 CPU, CUDA = 1, 2
 OUTPUTS = (ATTN_OUTPUT, ATTN_AUX_OUT)
 SEQUENCES = (ATTN_QUERY, ATTN_KEY)
+# A plan with these flags and no sizes says whether a block can sit there at all.
+_ANY_SIZE = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL
 
 _lock = threading.RLock()
 _runtimes: dict[int, Runtime] = {}
@@ -59,15 +61,24 @@ class Bound:
         self.inputs = [p for p in ports if p.kind not in OUTPUTS]
         self.outputs = sorted((p for p in ports if p.kind in OUTPUTS), key=lambda p: p.kind)  # OUTPUT comes first
         self.sequence = next(i for i, p in enumerate(self.inputs) if p.kind in SEQUENCES)
-        # Whether it can sit there at all, at any size.
-        self.block.plan(sized(attn_request, flags=ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, device_type=device, dtype_code=2, dtype_bits=32,
-                              dtype_lanes=1, workers=self.workers))
         self.plan = functools.lru_cache(maxsize=64)(self._plan)
+        self.takes = functools.lru_cache(self._takes)
+        self._plan(_ANY_SIZE, (2, 32))
 
-    def _plan(self, flags: int, bits: int, device_id: int, batch: int, queries: int, keys: int) -> tuple[Any, Any]:
-        request = sized(attn_request, flags=flags, device_type=self.device, device_id=device_id, dtype_code=2, dtype_bits=bits,
+    def _plan(self, flags: int, dtype: tuple[int, int], device_id: int = 0, batch: int = 0, queries: int = 0, keys: int = 0) -> tuple[Any, Any]:
+        code, bits = dtype
+        request = sized(attn_request, flags=flags, device_type=self.device, device_id=device_id, dtype_code=code, dtype_bits=bits,
                         dtype_lanes=1, workers=self.workers, batch=batch, queries=queries, keys=keys)
         return request, self.block.plan(request)
+
+    def _takes(self, code: int, bits: int, train: bool) -> bool:
+        try:
+            self._plan(_ANY_SIZE | (ATTN_TRAIN if train else 0), (code, bits))
+        except Error as e:
+            if e.code != UNSUPPORTED:
+                raise
+            return False
+        return True
 
 
 def bound(key: str, device: int = CPU) -> Bound:

@@ -26,12 +26,30 @@ _library.define("backward(str block, Tensor?[] inputs, Tensor[] made, Tensor?[] 
                 "bool[] wanted) -> Tensor[]", tags=(torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag))
 
 _TENSOR, _RUN, _EXEC = struct.Struct("Q4q4qBBHIii"), struct.Struct("IIQqqq12Q"), struct.Struct("IIQQQQQ")
-_TYPES = {torch.float32: (2, 32), torch.float64: (2, 64), torch.int32: (0, 32), torch.int64: (0, 64)}
+_TYPES = {torch.float32: (2, 32), torch.float64: (2, 64), torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.int32: (0, 32),
+          torch.int64: (0, 64)}
+HALVES = (torch.float16, torch.bfloat16)
 _TABLES = {code: dtype for dtype, code in _TYPES.items()}
 _ROWS = (("q_len", torch.int32), ("k_len", torch.int32), ("q_total", torch.float64), ("k_total", torch.float64),
          ("visible", torch.int32))
 _FLAGS = (0, 0, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL, ATTN_PREFIX)
 _NONE = bytes(_TENSOR.size)
+
+
+def _takes_halves(block: str, dtype: torch.dtype, train: bool) -> bool:
+    """Does the CUDA variant take sequences of this type of 16 bits?"""
+    return bound(block, CUDA).takes(*_TYPES[dtype], train)
+
+
+# A graph holds the answer.
+takes_halves: Callable[[str, torch.dtype, bool], bool] = torch.compiler.assume_constant_result(_takes_halves)
+
+
+def port_type(port: Port, dtype: torch.dtype) -> torch.dtype:
+    """The type of a port's tensors where queries, keys and values have this one."""
+    if port.kind == ATTN_TABLE or port.bits and dtype != torch.float64:
+        return _TABLES[port.code, port.bits]
+    return dtype
 
 
 def _device(block: str, tensors: list[Any]) -> tuple[int, int, torch.device]:
@@ -80,21 +98,20 @@ class _Call:
                 raise Error(INVALID, f"{name} must be a contiguous {kind} tensor of shape {tuple(shape)}")
             self.rows.append(0 if values is None else values.data_ptr())
             flags |= flag if values is not None else 0
-        if self.dtype not in (torch.float32, torch.float64):
-            raise Error(UNSUPPORTED, f"{key.split(' ')[0]}: mechanisms compute in float32 or float64, not {self.dtype}")
-        self.request, self.info = self.on.plan(flags, _TYPES[self.dtype][1], self.device[1], self.batch, queries, keys)
+        if self.dtype not in _TYPES:
+            raise Error(UNSUPPORTED, f"{key.split(' ')[0]}: sequences are float32, float64 or, on CUDA, float16 or bfloat16, not {self.dtype}")
+        self.request, self.info = self.on.plan(flags, _TYPES[self.dtype], self.device[1], self.batch, queries, keys)
 
     def tensors(self, inputs: Sequence[torch.Tensor | None], outputs: list[torch.Tensor], absent: Callable[..., Any]) -> Any:
         """An array of attn_tensor by port; absent(port): what stands for an input that is None."""
         packed = [_NONE] * len(self.on.block.ports)
         for port, t in zip((*self.on.inputs, *self.on.outputs), (*inputs, *outputs)):
-            dtype = _TABLES[port.code, port.bits] if port.kind == ATTN_TABLE else self.dtype
-            packed[port.index] = absent(port) if t is None else _packed(port, t, dtype, self.device)
+            packed[port.index] = absent(port) if t is None else _packed(port, t, port_type(port, self.dtype), self.device)
         return (attn_tensor * len(packed)).from_buffer_copy(b"".join(packed))
 
     def run(self, outputs: list[torch.Tensor], saved: torch.Tensor | None, scratch_bytes: int) -> Any:
         """An attn_run."""
-        self.ports = self.tensors(self.inputs, outputs, lambda port: _absent(port, self.batch, self.dtype, self.device))
+        self.ports = self.tensors(self.inputs, outputs, lambda port: _absent(port, self.batch, port_type(port, self.dtype), self.device))
         self.exec = self._exec(scratch_bytes)
         q_len, k_len, q_total, k_total, visible = self.rows
         return attn_run.from_buffer_copy(_RUN.pack(
@@ -123,7 +140,7 @@ def _outputs(on: Bound, first: Any, queries: Any) -> list[Any]:
         if p.kind == ATTN_OUTPUT:
             made.append(first.new_empty((first.shape[0], queries, p.shape[1], p.shape[3])).transpose(1, 2))
         else:
-            made.append(first.new_empty((first.shape[0], *p.shape[1:])))
+            made.append(first.new_empty((first.shape[0], *p.shape[1:]), dtype=port_type(p, first.dtype)))
     return made
 
 
@@ -136,14 +153,15 @@ def _forward(block: str, inputs: list[torch.Tensor], rows: list[Any], queries: i
 
 
 def _forward_shapes(block: str, inputs: list[Any], rows: list[Any], queries: Any, keys: Any, train: bool) -> list[Any]:
-    on = bound(block)  # the shapes of a CUDA variant are the same
+    on = bound(block)  # the ports of a CUDA variant are the same, what it saves is not
     first = inputs[on.sequence]
     made = _outputs(on, first, queries)
     if not train:
         return made
     flags = ATTN_TRAIN | sum(flag for values, flag in zip(rows, _FLAGS) if values is not None)
     # The mechanism says how much it saves, of sizes that are known: dynamic ones become fixed here.
-    info = on.plan(flags, _TYPES[first.dtype][1], 0, int(first.shape[0]), int(queries), int(keys))[1]
+    on = bound(block, CUDA) if first.device.type == "cuda" else on
+    info = on.plan(flags, _TYPES[first.dtype], 0, int(first.shape[0]), int(queries), int(keys))[1]
     return [*made, first.new_empty((info.saved_bytes,), dtype=torch.uint8)]
 
 

@@ -14,7 +14,7 @@ from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_NO_B
 from ..block import Block, Port
 from ..error import INVALID, UNSUPPORTED, Error
 from ._bound import CPU, bound, key_of
-from ._ops import run
+from ._ops import HALVES, port_type, run, takes_halves
 
 PROJECTED = (ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT)
 _INTEGERS = {32: torch.int32, 64: torch.int64}
@@ -147,12 +147,10 @@ class Mechanism(nn.Module):
         """The heads that are projected: keys and values of fewer heads are repeated for a mechanism that does not share them."""
         return self._kv_heads if port.kind == ATTN_KEY and self._is_shared(port) else port.shape[1]
 
-    def _stored(self, port: Port, dtype: torch.dtype) -> torch.Tensor:
+    def _stored(self, port: Port) -> torch.Tensor:
         owner = self._common[0] if port.flags & ATTN_PER_MODEL else self
-        tensor = getattr(owner, port.name)
-        if port.kind == ATTN_TABLE:
-            dtype = torch.float32 if port.code == 2 else tensor.dtype
-        return tensor.to(dtype)
+        tensor: torch.Tensor = getattr(owner, port.name)
+        return tensor
 
 
 _PROJECTIONS = {"q", "k", "v", "o", "in", "gate", "out"}
@@ -229,16 +227,15 @@ class Attention(nn.Module):
                 raise Error(INVALID, "cross attention needs the context that its keys are made of")
             context, context_lengths, context_total = x, lengths, total
         mechanism = getattr(self, self.mechanism)
-        double = x.dtype == torch.float64 and not torch.is_autocast_enabled(x.device.type)
-        dtype, aux = torch.float64 if double else torch.float32, {} if aux is None else aux
+        dtype, aux = sequence_type(mechanism._key, x), {} if aux is None else aux
         inputs: list[torch.Tensor | None] = []
         for port in mechanism._ports:
             if port.kind == ATTN_QUERY or port.kind == ATTN_KEY:
                 inputs.append(self._heads(mechanism, port, x if port.kind == ATTN_QUERY else context).to(dtype))
             elif port.kind == ATTN_AUX_IN:
-                inputs.append(None if aux.get(port.name) is None else aux[port.name].to(dtype))
+                inputs.append(None if aux.get(port.name) is None else aux[port.name].to(port_type(port, dtype)))
             else:
-                inputs.append(mechanism._stored(port, dtype))
+                inputs.append(mechanism._stored(port).to(port_type(port, dtype)))
         rows = [_numbers(name, values, dtype, x.device) for name, values, dtype in (
             ("lengths", lengths, torch.int32), ("context_lengths", context_lengths, torch.int32), ("total", total, torch.float64),
             ("context_total", context_total, torch.float64), ("visible", visible, torch.int32))]
@@ -269,10 +266,21 @@ class Attention(nn.Module):
         if mechanism._output.flags & ATTN_RAW:
             return out.transpose(1, 2).flatten(2)
         if self.head_norm:
+            out = out.float() if out.dtype in HALVES else out
             out = out * torch.rsqrt(out.square().mean(-1, keepdim=True) + 1e-5)
         layer: Any = self.o if mechanism._is_shared(mechanism._output) else getattr(mechanism, mechanism._output.name)
         weight = layer.weight if mechanism.adapter is None else layer.weight * getattr(mechanism.adapter, "gain")
         return F.linear(out.transpose(1, 2).flatten(2).to(weight.dtype), weight, layer.bias)
+
+
+def sequence_type(block: str, x: torch.Tensor) -> torch.dtype:
+    """The type in which a block takes its sequences: on CUDA that of autocast or of x where its variant has it; else float64 or float32."""
+    device = x.device.type
+    autocast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
+    wanted = torch.get_autocast_dtype(device) if autocast else x.dtype
+    if wanted in HALVES:
+        return wanted if device == "cuda" and takes_halves(block, wanted, torch.is_grad_enabled()) else torch.float32
+    return torch.float64 if wanted == torch.float64 else torch.float32
 
 
 def _numbers(name: str, values: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor | None:
