@@ -25,7 +25,9 @@ namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kFew = 4;         // queries of a row from which blocks are faster
-constexpr int64_t kNear = 1 << 18;  // floats of a state that stay near the processor
+constexpr int64_t kNear = 1 << 18;  // floats of states that stay near the processor
+constexpr int64_t kTurn = 16;       // positions of which heads take turns where states do not
+constexpr int64_t kAhead = 2;       // turns by which memory is asked ahead
 
 using Shape = attnkit::Widths;
 
@@ -65,6 +67,7 @@ struct Run {
   bool causal;
   int64_t blocks;    // of queries, at least one
   int64_t max_keys;  // that a plan allows
+  bool far;          // do the states of all rows come from memory?
   attnkit::Qkv<> x;
   attnkit::State state;
 
@@ -180,11 +183,12 @@ struct Run {
   }
 
   // Calls body(head of [first, last), keys and values of a block, the block's first key) for all keys that are seen.
-  // Of a long cache heads take turns, so that a position's part of the state is read from memory once.
+  // Where the cache comes from memory heads take turns: what they read of a position lies side by side, and of one head
+  // it is far from position to position, where no processor looks ahead by itself.
   template <class Body>
   ATTNKIT_INLINE void walk(bool keys, int64_t b, int64_t first, int64_t last, const Sight& sight, int64_t seen,
                            const Few& own, const Body& body) const {
-    const int64_t width = keys ? shape.d : shape.e, step = cache.rounds() || seen * token > kNear ? simd::kKeys : seen;
+    const int64_t width = keys ? shape.d : shape.e, step = cache.rounds() ? simd::kKeys : far ? kTurn : seen;
     for (int64_t from = 0; from < seen; from += step) {
       const int64_t n = std::min(step, seen - from);
       for (int64_t h = first; h < last; ++h) {
@@ -194,6 +198,12 @@ struct Run {
           body(h, simd::Segment{own.rows, own.rows, width, width, n}, from);
         } else if (state) {
           const float* k = kept(b, kv) + from * token;
+          if (far) {
+            const int64_t turn = h - first + kAhead, heads = last - first, soon = from + turn / heads * step;
+            const float* row = kept(b, (first + turn % heads) / shape.group()) + (keys ? 0 : shape.d);
+            for (int64_t j = soon; j < std::min(seen, soon + step); ++j)
+              for (int64_t c = 0; c < width; c += simd::kLanes) __builtin_prefetch(row + j * token + c, 0, 2);
+          }
           body(h, simd::Segment{k, k + shape.d, token, token, n}, from);
         } else {
           body(h, simd::Segment{x.k.row(b, kv, from), x.v.row(b, kv, from), x.k.next, x.v.next, n}, from);
@@ -289,13 +299,23 @@ struct Softmax : softmax::Model {
       return;
     }
     const int64_t blocks = std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries);
-    const Run body{
-        shape, cache, token(), run, factor(), block.causal != 0, blocks, plan.keys, {run, io}, attnkit::State(run)};
-    int64_t keys = 0;
+    int64_t keys = 0, all = 0;  // of a row at most, of all rows
     for (int64_t b = 0; b < run.batch; ++b) {
       const Sight sight(run, b, false);
       keys = std::max(keys, sight.past + sight.fresh);
+      all += sight.past + sight.fresh;
     }
+    const Run body{shape,
+                   cache,
+                   token(),
+                   run,
+                   factor(),
+                   block.causal != 0,
+                   blocks,
+                   plan.keys,
+                   all * token() > kNear,
+                   {run, io},
+                   attnkit::State(run)};
     const int64_t queries = std::min(run.queries, simd::kQueries);
     simd::for_items(run, run.batch * shape.heads * blocks,
                     {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan.bytes}, body);
