@@ -183,8 +183,8 @@ struct Run {
   }
 
   // Calls body(head of [first, last), keys and values of a block, the block's first key) for all keys that are seen.
-  // Where the cache comes from memory heads take turns: what they read of a position lies side by side, and of one head
-  // it is far from position to position, where no processor looks ahead by itself.
+  // Heads take turns where the cache comes from memory: what they read of a position lies side by side, while a head's
+  // own part is far from position to position, where no processor looks ahead by itself.
   template <class Body>
   ATTNKIT_INLINE void walk(bool keys, int64_t b, int64_t first, int64_t last, const Sight& sight, int64_t seen,
                            const Few& own, const Body& body) const {

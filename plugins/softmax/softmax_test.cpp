@@ -112,6 +112,35 @@ TEST(Softmax, LongChunksEqualTheWhole) {
   }
 }
 
+// Caches that together are too large to stay near the processor are read in another order, for the same bits.
+TEST(Softmax, ManyCachesEqualEachAlone) {
+  const int64_t rows = 16, n = 330, heads = 4, d = 20, e = 24;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, heads, d, e));
+  const auto last = [&](Inputs& in, int64_t batch) {
+    const Planned plan(mech, make_request(batch, n, n, ATTN_STREAM, n));
+    const Arena arena(plan.info().state_bytes, batch);
+    Array got;
+    for (const int64_t from : {int64_t{0}, n - 1}) {
+      Call call;
+      call.q_from = call.k_from = from;
+      call.queries = call.keys = from == 0 ? n - 1 : 1;
+      call.q_pos = call.k_pos = std::vector<int32_t>(static_cast<size_t>(batch), static_cast<int32_t>(from));
+      call.arena = &arena;
+      got = plan.run(in, call);
+    }
+    return got;
+  };
+  Inputs in(mech, rows, n, n, 7), one(mech, 1, n, n, 7);
+  const Array all = last(in, rows);
+  for (const int64_t row : {int64_t{0}, rows - 1}) {
+    for (const char* name : {"q", "k", "v"})
+      one[name].set([&](int64_t, int64_t h, int64_t j, int64_t c) { return in[name].at(row, h, j, c); });
+    const Array alone = last(one, 1);
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t c = 0; c < e; ++c) ASSERT_EQ(alone.at(0, h, 0, c), all.at(row, h, 0, c)) << row << " " << h;
+  }
+}
+
 // Its keys and values are rounded, whole and in streams; the state takes that much less.
 TEST(Softmax, ARoundedCacheIsSoftmaxOfRoundedKeysAndValues) {
   const int64_t n = 200, heads = 2, d = 20, e = 24;
