@@ -1,7 +1,8 @@
 """Placements trained by themselves beside the same placements of the shared weights: python alone.py ATTNKIT RUN TSV ENCODER/SELF/CROSS ...
 
 RUN is train.sh's OUT.  BLEU, chrF and perplexity of both, their paired differences, and Kendall's tau between the two orders of three placements or
-more, each with 95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with both.
+more, each with 95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with both; of what RUN/scratch
+has, which began with random weights, the placements are compared with the first one, and so are those of the shared weights.
 """
 import argparse
 import itertools
@@ -59,6 +60,35 @@ def compared(first, second, heading):
         print(f"| {name} | {' | '.join(cells)} |")
 
 
+def beside_first(values, names, heading):
+    """Each placement beside the first one: BLEU and chrF by differences, perplexity by its ratio."""
+    first = values[names[0]]
+    print(f"\n| placement | {' | '.join(f'{m}, {heading} | to the first (95 %)' for m in METRICS)} |\n|{'---|' * (1 + 2 * len(METRICS))}")
+    for name in names:
+        cells = []
+        for m in METRICS:
+            of = values[name][m]
+            if m == "perplexity":
+                low, high = interval(of[1] / first[m][1])
+                beside = f"{of[0] / first[m][0]:.3f} ({low:.3f} to {high:.3f})"
+            else:
+                beside = difference(of, first[m], DIGITS[m])
+            cells.append(f"{of[0]:.{DIGITS[m]}f} | {beside if name != names[0] else ''}")
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def orders(one, other, names):
+    """Kendall's tau of two orders of three placements or more, by each metric."""
+    if len(names) < 3:
+        return
+    print(f"\n| Kendall's tau of {len(names)} placements | value (95 %) |\n|---|---|")
+    for metric in METRICS:
+        both = [[values[name][metric] for name in names] for values in (one, other)]
+        sampled = [tau(*([v[1][sample] for v in values] for values in both)) for sample in range(SAMPLES)]
+        low, high = interval(sampled)
+        print(f"| {metric} | {tau(*([v[0] for v in values] for values in both)):.2f} ({low:.2f} to {high:.2f}) |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attnkit", help="the command")
@@ -78,11 +108,11 @@ def main():
         return scores(journal.value(measured, options.attnkit, manifest, sources, references, options.translated), references, options.seed)
 
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
-    shared, alone, distilled = {}, {}, {}
+    shared, alone, distilled, scratch = {}, {}, {}, {}
     for name in options.placements:
         with placed(MODEL, text, dict(zip(ROLES, name.split("/")))) as manifest:
             shared[name] = of(manifest)
-        for kind, values in (("alone", alone), ("distilled", distilled)):
+        for kind, values in (("alone", alone), ("distilled", distilled), ("scratch", scratch)):
             manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
             if manifest.exists():
                 values[name] = of(manifest)
@@ -90,14 +120,11 @@ def main():
     compared(shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
     for name, values in (("shared", shared), ("alone", alone)):
         compared(values, distilled, " | ".join(f"{m}, {name} | distilled | difference (95 %)" for m in METRICS))
-    if len(alone) < 3:
-        return
-    print(f"\n| Kendall's tau of {len(alone)} placements | value (95 %) |\n|---|---|")
-    for metric in METRICS:
-        both = [[values[name][metric] for name in alone] for values in (shared, alone)]
-        sampled = [tau(*([v[1][sample] for v in values] for values in both)) for sample in range(SAMPLES)]
-        low, high = interval(sampled)
-        print(f"| {metric} | {tau(*([v[0] for v in values] for values in both)):.2f} ({low:.2f} to {high:.2f}) |")
+    orders(shared, alone, list(alone))
+    if scratch:
+        for values, heading in ((scratch, "from scratch"), (shared, "shared")):
+            beside_first(values, list(scratch), heading)
+    orders(shared, scratch, list(scratch))
 
 
 if __name__ == "__main__":
