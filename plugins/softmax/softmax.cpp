@@ -198,9 +198,10 @@ struct Run {
           body(h, simd::Segment{own.rows, own.rows, width, width, n}, from);
         } else if (state) {
           const float* k = kept(b, kv) + from * token;
-          if (far) {
-            const int64_t turn = h - first + kAhead, heads = last - first, soon = from + turn / heads * step;
-            const float* row = kept(b, (first + turn % heads) / shape.group()) + (keys ? 0 : shape.d);
+          const int64_t heads = last - first, turn = h - first + kAhead, next = first + turn % heads;
+          if (far && next % shape.group() == 0) {
+            const int64_t soon = from + turn / heads * step;
+            const float* row = kept(b, next / shape.group()) + (keys ? 0 : shape.d);
             for (int64_t j = soon; j < std::min(seen, soon + step); ++j)
               for (int64_t c = 0; c < width; c += simd::kLanes) __builtin_prefetch(row + j * token + c, 0, 2);
           }

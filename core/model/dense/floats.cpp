@@ -2,6 +2,7 @@
 // without their last 16 bits, half the memory to read; those of two inputs stand in one word, the first in its low
 // half, so that a shift and a mask make floats of them.
 #include <algorithm>
+#include <attnkit/kernels/product.hpp>
 #include <span>
 #include <type_traits>
 
@@ -64,9 +65,8 @@ struct Kernel {
 
   static constexpr bool alone = group<Stored> == 1;
 
-  // Twelve sums, two weights and an input fill AVX2's registers; eight sums hardly cover the time that one takes.
   template <class Isa>
-  static constexpr int most_rows = alone&& std::is_same_v<Isa, simd::Avx2> ? 6 : Isa::rows;
+  static constexpr int most_rows = alone ? simd::ProductTile<Isa>::rows : Isa::rows;
 
   // Adds the products of the first `count` inputs of a group.  next: how far the next panel is.
   template <class Isa, int R, int P, int64_t count>
@@ -74,7 +74,7 @@ struct Kernel {
                                  simd::Vec<Isa> (&acc)[R][P]) {
     // gcc would read an input again for each panel; AVX2 has no registers to hold them.
     constexpr bool hold = P > 1 && std::is_same_v<Isa, simd::Avx512>;
-    simd::Vec<Isa> inputs[R][count];
+    simd::Vec<Isa> held[R][count];
     if constexpr (hold) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -82,7 +82,7 @@ struct Kernel {
         for (int64_t i = 0; i < count; ++i) {
           simd::Vec<Isa> input = x[r * x_row + i] - simd::Vec<Isa>{};
           keep<Isa>(input);
-          inputs[r][i] = input;
+          held[r][i] = input;
         }
     }
 #pragma GCC unroll 8
@@ -98,7 +98,7 @@ struct Kernel {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           if constexpr (hold)
-            acc[r][p] += inputs[r][i] * column;
+            acc[r][p] += held[r][i] * column;
           else
             acc[r][p] += x[r * x_row + i] * column;
         }

@@ -98,7 +98,7 @@ class _Call:
                 raise Error(INVALID, f"{name} must be a contiguous {kind} tensor of shape {tuple(shape)}")
             self.rows.append(0 if values is None else values.data_ptr())
             flags |= flag if values is not None else 0
-        if self.dtype not in _TYPES:
+        if self.dtype not in _TYPES or not self.dtype.is_floating_point:
             raise Error(UNSUPPORTED, f"{key.split(' ')[0]}: sequences are float32, float64 or, on CUDA, float16 or bfloat16, not {self.dtype}")
         self.request, self.info = self.on.plan(flags, _TYPES[self.dtype], self.device[1], self.batch, queries, keys)
 
