@@ -11,7 +11,11 @@
 #include <thread>
 #include <utility>
 
+#ifdef ATTNKIT_ON_A_GPU
+#include <cuda_runtime.h>
+#else
 #include "cuda/emulator/emulator.hpp"
+#endif
 #include "cuda/models.hpp"
 
 namespace attnkit::core {
@@ -330,11 +334,25 @@ TEST(DeviceModel, RefusesInWords) {
 }
 
 // While it lives, the device gives no more memory.
+#ifdef ATTNKIT_ON_A_GPU
+struct NoMemory {
+  NoMemory() {
+    for (size_t bytes = size_t{1} << 38; bytes >= size_t{1} << 16; bytes /= 2)
+      for (void* p = nullptr; cudaMalloc(&p, bytes) == cudaSuccess;) taken.push_back(p);
+    cudaGetLastError();
+  }
+  ~NoMemory() {
+    for (void* const p : taken) cudaFree(p);
+  }
+  std::vector<void*> taken;
+};
+#else
 struct NoMemory {
   NoMemory() { std::swap(emulator::machine().memory, memory); }
   ~NoMemory() { std::swap(emulator::machine().memory, memory); }
   size_t memory = 0;
 };
+#endif
 
 TEST(DeviceModel, IsUnharmedWhenMemoryIsOut) {
   const Both both = translators("softmax/softmax/softmax");

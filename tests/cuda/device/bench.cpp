@@ -1,7 +1,8 @@
 // Times the CUDA variants of ./plugins on the current device and prints a table: medians by CUDA's events, each beside
 // the measured bandwidth of a copy.
 //
-//   attnkit_gpu_bench [--device]      --device: says which one, and ends; 77 where there is none
+//   attnkit_gpu_bench [--device|--quick]      --device: says which one, and ends; 77 where there is none.  --quick: a
+//                                             minute's choice of the sizes
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
@@ -38,7 +39,7 @@ double median(cudaStream_t stream, const std::function<void()>& enqueue) {
   check(cudaEventCreate(&end), "cudaEventCreate");
   std::vector<float> all;
   float total = 0;
-  for (int i = -3; i < 50 && (i < 5 || total < 1000); ++i) {
+  for (int i = -2; i < 50 && (i < 3 || total < 100); ++i) {
     check(cudaEventRecord(begin, stream), "cudaEventRecord");
     enqueue();
     check(cudaEventRecord(end, stream), "cudaEventRecord");
@@ -60,7 +61,7 @@ struct Type {
 };
 constexpr Type kTypes[] = {{"f32", 2, 32}, {"f16", 2, 16}, {"bf16", 4, 16}};
 
-// past 0: a whole causal sequence, or its gradient; otherwise the next token of each row.
+// past 0: a whole sequence, causal where the mechanism is, or its gradient; otherwise the next token of each row.
 struct Case {
   int64_t batch, heads, d, rows, past;
   bool trains = false;
@@ -72,23 +73,48 @@ class Bench {
       : plugin_(plugin), stream_(stream), bandwidth_(bandwidth) {}
 
   void run(const Case& c, const Type& type) const {
-    attn_block block{};
-    block.struct_size = sizeof block;
-    block.role = ATTN_DECODER_SELF;
-    block.causal = 1;
-    block.heads = static_cast<uint32_t>(c.heads);
-    block.d_model = static_cast<int32_t>(c.heads * c.d);
-    block.head_width = static_cast<int32_t>(c.d);
-    std::vector<attn_value> values;
-    for (uint32_t i = 0; i < plugin_.n_options; ++i) values.push_back(plugin_.options[i]->fallback);
+    attn_error error{};
+    error.struct_size = sizeof error;
+    for (const bool causal : {true, false})
+      if (const Mechanism it(plugin_, c, causal, error); it.code == ATTN_OK) {
+        if (run(c, type, causal, it, error)) return;
+      } else if (it.code != ATTN_UNSUPPORTED && it.code != ATTN_INVALID) {
+        throw std::runtime_error(error.message);
+      }
+    std::fprintf(stderr, "%s %s d %lld, %lld keys: %s\n", plugin_.name, type.name, static_cast<long long>(c.d),
+                 static_cast<long long>(c.past + c.rows), error.message);
+  }
+
+ private:
+  struct Mechanism {
+    Mechanism(const attn_plugin& plugin, const Case& c, bool causal, attn_error& error) : plugin(plugin) {
+      attn_block block{};
+      block.struct_size = sizeof block;
+      block.role = causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF;
+      block.causal = causal;
+      block.heads = static_cast<uint32_t>(c.heads);
+      block.d_model = static_cast<int32_t>(c.heads * c.d);
+      block.head_width = static_cast<int32_t>(c.d);
+      std::vector<attn_value> values;
+      for (uint32_t i = 0; i < plugin.n_options; ++i) {
+        values.push_back(plugin.options[i]->fallback);
+        const std::string name = plugin.options[i]->name;
+        if (name == "n_max" || (name == "length" && values.back().i)) values.back().i = c.past + c.rows;
+      }
+      code = plugin.create(&block, values.data(), &mech, &ports, &n, &error);
+    }
+    Mechanism(const Mechanism&) = delete;
+    ~Mechanism() { plugin.destroy(mech); }
+    const attn_plugin& plugin;
     attn_mech* mech = nullptr;
     const attn_port* const* ports = nullptr;
     uint32_t n = 0;
-    attn_error error{};
-    error.struct_size = sizeof error;
-    if (plugin_.create(&block, values.data(), &mech, &ports, &n, &error)) throw std::runtime_error(error.message);
-    const std::unique_ptr<attn_mech, void (*)(attn_mech*)> mech_owner(mech, plugin_.destroy);
+    int32_t code = ATTN_OK;
+  };
 
+  // False where the mechanism refuses it.
+  bool run(const Case& c, const Type& type, bool causal, const Mechanism& it, attn_error& error) const {
+    const auto [mech, ports, n] = std::tuple(it.mech, it.ports, it.n);
     attn_request request{};
     request.struct_size = sizeof request;
     request.flags = ATTN_KNOWS_Q_TOTAL | (c.past ? ATTN_STREAM : 0u) | (c.trains ? ATTN_TRAIN : 0u);
@@ -104,8 +130,8 @@ class Bench {
     info.struct_size = sizeof info;
     attn_plan* plan = nullptr;
     if (const int32_t code = plugin_.plan(mech, &request, &info, &plan, &error)) {
-      if (code != ATTN_UNSUPPORTED) throw std::runtime_error(error.message);
-      return;
+      if (code != ATTN_UNSUPPORTED && code != ATTN_INVALID) throw std::runtime_error(error.message);
+      return false;
     }
     const std::unique_ptr<attn_plan, void (*)(attn_plan*)> plan_owner(plan, plugin_.plan_free);
     size_t free = 0, all = 0;
@@ -114,8 +140,8 @@ class Bench {
     const uint64_t moved = (info.bytes_read + info.bytes_written) * (c.trains ? 2 : 1);
     const uint64_t scratch = std::max(info.scratch_bytes, info.backward_scratch_bytes);
     if (static_cast<double>(moved + scratch + info.saved_bytes) + state > 0.8 * static_cast<double>(free) ||
-        static_cast<double>(info.flops) > 1e14)
-      return;
+        static_cast<double>(info.flops) > 1e13)
+      return true;
 
     std::vector<Memory> memory;
     std::vector<attn_tensor> tensors;
@@ -158,13 +184,14 @@ class Bench {
     std::printf("| %s | %s | %s | %lld | %lld | %lld | %.3f | %.0f %% | %s |\n", plugin_.name, type.name,
                 c.past     ? "one token"
                 : c.trains ? "gradient"
-                           : "whole",
+                : causal   ? "whole, causal"
+                           : "whole, full",
                 static_cast<long long>(c.batch * c.heads), static_cast<long long>(c.d),
                 static_cast<long long>(c.past + c.rows), ms, 100 * bytes / (ms * 1e-3) / bandwidth_, rate.c_str());
     std::fflush(stdout);
+    return true;
   }
 
- private:
   template <class T>
   static T* copy(const std::vector<T>& from, std::vector<Memory>& memory) {
     void* to = memory.emplace_back(from.size() * sizeof(T)).data();
@@ -224,9 +251,10 @@ class Bench {
       else
         some[i] = static_cast<uint16_t>(t.dtype_bits == 32 && i % 2 == 0 ? random : ((random & 0x807F) | 0x3F00));
     }
-    const uint64_t part = some.size() * 2;
-    for (uint64_t at = 0; at < bytes; at += part)
-      check(cudaMemcpy(to + at, some.data(), std::min(part, bytes - at), cudaMemcpyHostToDevice), "cudaMemcpy");
+    uint64_t full = std::min<uint64_t>(some.size() * 2, bytes);
+    check(cudaMemcpy(to, some.data(), full, cudaMemcpyHostToDevice), "cudaMemcpy");
+    for (; full < bytes; full = std::min(2 * full, bytes))
+      check(cudaMemcpy(to + full, to, std::min(full, bytes - full), cudaMemcpyDeviceToDevice), "cudaMemcpy");
   }
 
   const attn_plugin& plugin_;
@@ -256,7 +284,7 @@ const attn_plugin& load(const std::string& file) {
   return *plugin;
 }
 
-void run_all() {
+void run_all(bool quick) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   const double bandwidth = copy_bandwidth(stream);
@@ -271,6 +299,16 @@ void run_all() {
   for (const std::string& file : files) {
     const Bench bench(load(file), stream, bandwidth);
     for (const Type& type : kTypes) {
+      if (quick) {
+        for (const Case& c : std::vector<Case>{{32, 16, 64, 4096, 0},
+                                               {32, 16, 64, 4096, 0, true},
+                                               {32, 16, 128, 4096, 0},
+                                               {1, 8, 64, 65536, 0},
+                                               {1024, 8, 64, 1, 1023},
+                                               {1, 8, 64, 1, 65535}})
+          bench.run(c, type);
+        continue;
+      }
       for (const int64_t batch : {4, 32})
         for (const int64_t d : {64, 128})
           for (const int64_t rows : {512, 4096, 16384, 65536})
@@ -298,7 +336,8 @@ int main(int argc, char** argv) {
     std::printf("%s, sm_%d%d, %d multiprocessors, %.0f GB, driver for CUDA %d.%d\n", device.name, device.major,
                 device.minor, device.multiProcessorCount, static_cast<double>(device.totalGlobalMem) * 1e-9,
                 driver / 1000, driver / 10 % 100);
-    if (argc < 2 || std::string(argv[1]) != "--device") run_all();
+    const std::string option = argc < 2 ? "" : argv[1];
+    if (option != "--device") run_all(option == "--quick");
     return 0;
   } catch (const std::exception& failed) {
     std::fprintf(stderr, "%s\n", failed.what());

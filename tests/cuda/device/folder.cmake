@@ -1,5 +1,5 @@
 # Puts a folder together: FROM the build tree and the SOURCE tree, TO it, of the mechanisms NAMES.
-set(programs attnkit_gpu_variants_test attnkit_gpu_halves_test attnkit_gpu_library_test attnkit_gpu_bench attnkit_conformance)
+set(programs attnkit_gpu_variants_test attnkit_gpu_halves_test attnkit_gpu_library_test attnkit_gpu_model_test attnkit_gpu_bench attnkit_conformance)
 foreach(name IN LISTS NAMES)
   list(APPEND programs ${name}_test)
   file(COPY ${FROM}/lib/attnkit/1/${name}.so ${FROM}/lib/attnkit/1/${name}-cuda.so DESTINATION ${TO}/plugins)
@@ -7,6 +7,9 @@ endforeach()
 list(TRANSFORM programs PREPEND ${FROM}/bin/)
 file(COPY ${programs} DESTINATION ${TO}/bin)
 file(COPY ${FROM}/lib/libattnkit_cuda.so DESTINATION ${TO})
+file(COPY ${FROM}/lib/attnkit/1/reformer.so DESTINATION ${TO}/plugins)  # which has no variant
+file(COPY ${SOURCE}/samples/manifests DESTINATION ${TO}/samples)
+file(COPY ${SOURCE}/samples/models/numbers-en-de DESTINATION ${TO}/samples/models)
 file(COPY ${SOURCE}/tests/support/golden DESTINATION ${TO})
 file(COPY ${SOURCE}/tests/cuda/device/run.sh DESTINATION ${TO} FILE_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)

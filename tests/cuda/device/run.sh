@@ -2,9 +2,12 @@
 # Runs what this folder holds on the GPU of this machine: tests, compute-sanitizer where it is installed, benchmarks.  Installs
 # nothing; writes tables into results/ or the folder that it is given.
 #
-#   ./run.sh [RESULTS]          exits 77 where there is no device, 1 when a test fails
+#   ./run.sh [--quick] [RESULTS]    --quick: no compute-sanitizer, and a minute's choice of benchmarks
+#                                   exits 77 where there is no device, 1 when a test fails
 set -u
 cd "$(dirname "$0")" || exit 1
+quick=
+[ "${1:-}" = --quick ] && quick=--quick && shift
 out=${1:-results}
 mkdir -p "$out/logs" || exit 1
 [ -d lib ] && export LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -16,14 +19,15 @@ case $? in
   *) cat "$out/device.txt"; echo "the programs do not start here: they need the glibc that they were built with, or a newer one"; exit 1 ;;
 esac
 
-failed=0
 tests=$out/tests.md
 printf '| test | result | seconds |\n|---|---|---|\n' >"$tests"
-check() {  # check NAME COMMAND...
-  local name=$1 begin=$SECONDS result=passed
-  shift
-  "$@" >"$out/logs/$name.txt" 2>&1 || { result="failed, see logs/$name.txt"; failed=1; }
-  printf '| %s | %s | %d |\n' "$name" "$result" $((SECONDS - begin)) | tee -a "$tests"
+check() {  # check NAME COMMAND...; one more at a time than the machine has processors waits
+  while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+  (
+    begin=$SECONDS result=passed
+    timeout "${ATTNKIT_TEST_SECONDS:-900}" "${@:2}" >"$out/logs/$1.txt" 2>&1 || result="failed with $?, see logs/$1.txt"
+    printf '| %s | %s | %d |\n' "$1" "$result" $((SECONDS - begin)) | tee -a "$tests"
+  ) &
 }
 
 check variants bin/attnkit_gpu_variants_test --gtest_brief=1
@@ -36,17 +40,25 @@ for file in device/*.so; do
   check "$name-conformance" env ATTNKIT_CONFORMANCE_PLUGINS="$PWD/$file" bin/attnkit_conformance --gtest_brief=1 \
     --gtest_filter=-file_*:process_*
 done
+wait
+check models env ATTNKIT_DEVICE_LISTS=50 bin/attnkit_gpu_model_test --gtest_brief=1  # alone: it takes all memory
+wait
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-if [ -n "$sanitizer" ]; then
+if [ -n "$quick" ]; then
+  echo "compute-sanitizer's four checks were left out" | tee -a "$tests"
+elif [ -n "$sanitizer" ]; then
   for tool in memcheck racecheck initcheck synccheck; do
     check "$tool" "$sanitizer" --tool $tool --error-exitcode 1 bin/attnkit_gpu_variants_test --gtest_brief=1 \
       '--gtest_filter=*StreamsInPiecesOfAnySize*:*TakesWideHeads*'
   done
+  wait
 else
   echo "there is no compute-sanitizer: its four checks were left out" | tee -a "$tests"
 fi
 
-bin/attnkit_gpu_bench >"$out/bench.md" 2>"$out/logs/bench.txt" || { failed=1; tail -3 "$out/logs/bench.txt"; }
+failed=0
+grep -q '| failed' "$tests" && failed=1
+bin/attnkit_gpu_bench $quick >"$out/bench.md" 2>"$out/logs/bench.txt" || { failed=1; tail -3 "$out/logs/bench.txt"; }
 echo "tables: $out/tests.md, $out/bench.md"
 exit $failed
