@@ -10,6 +10,7 @@ using namespace attnkit::cuda::linear;
 template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
+  static constexpr int kFactors = 2;
   int d;
   bool self, joint, saturate;
   const int32_t *q_len, *k_len;
@@ -29,6 +30,14 @@ struct Map {
     const double own = kQuery ? n(at.b) : m(at.b), other = !joint ? 0 : kQuery ? m(at.b) : n(at.b);
     const double i = static_cast<double>(at.position + 1), reached = saturate && i > own ? own : i;
     quarter_turns(quotient(static_cast<Real>(reached), static_cast<Real>(joint && other > own ? other : own)), c, s);
+  }
+  template <bool kQuery>
+  __device__ Real feature(Real x) const {
+    return relu(x);
+  }
+  template <bool kQuery>
+  __device__ void factors(const Place& at, Real (&by)[kFactors]) const {
+    turn<kQuery>(at, by[0], by[1]);
   }
   template <bool kQuery, class X>
   __device__ void features(const X& x, const Place& at, const Row<Real>& row) const {

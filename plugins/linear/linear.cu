@@ -10,11 +10,16 @@ using namespace attnkit::cuda::linear;
 template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
+  static constexpr int kFactors = 1;
   int d;
 
+  template <bool kQuery>
+  __device__ Real feature(Real x) const {
+    return elu1(x);
+  }
   template <bool kQuery, class X>
   __device__ void features(const X& x, const Place&, const Row<Real>& row) const {
-    for (int f = lane(); f < d; f += 32) row.s[f] = elu1(x[f]);
+    for (int f = lane(); f < d; f += 32) row.s[f] = feature<kQuery>(x[f]);
   }
   template <bool kQuery, class X>
   __device__ void gradient(const X& x, const Place&, const Row<Real>& row, const Row<Real>& given) const {

@@ -18,12 +18,18 @@ struct Map {
   Rows<const float> omega;
 
   // omega by feature and column: as it is, and as a block of chunks holds it, so that features lie side by side.
-  __device__ auto in_memory() const {
-    return [this](int f, int c) { return static_cast<Real>(omega.at(0, 0, f)[c]); };
-  }
-  __device__ auto in_table(const Shared<Real>& table) const {
-    return [table, this](int f, int c) { return static_cast<Real>(table[c * (m + 1) + f]); };
-  }
+  // Types with names: nvcc's pass for the host sees no body of a __device__ function, and so no lambda that it returns.
+  struct Memory {
+    Rows<const float> omega;
+    __device__ Real operator()(int f, int c) const { return static_cast<Real>(omega.at(0, 0, f)[c]); }
+  };
+  struct Table {
+    Shared<Real> table;
+    int row;
+    __device__ Real operator()(int f, int c) const { return static_cast<Real>(table[c * row + f]); }
+  };
+  __device__ Memory in_memory() const { return {omega}; }
+  __device__ Table in_table(const Shared<Real>& table) const { return {table, m + 1}; }
   __device__ void load_table(const Shared<Real>& table) const {
     for (int x = static_cast<int>(threadIdx.x); x < m * d; x += kThreads)
       table[x % d * (m + 1) + x / d] = omega.at(0, 0, x / d)[x % d];

@@ -10,12 +10,17 @@ using namespace attnkit::cuda::linear;
 template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
+  static constexpr int kFactors = 1;
   int d;
   Real scale;
 
+  template <bool kQuery>
+  __device__ Real feature(Real x) const {
+    return attnkit::cuda::linear::relu(x * (kQuery ? scale : 1));
+  }
   template <bool kQuery, class X>
   __device__ void features(const X& x, const Place&, const Row<Real>& row) const {
-    for (int f = lane(); f < d; f += 32) row.s[f] = attnkit::cuda::linear::relu(x[f] * (kQuery ? scale : 1));
+    for (int f = lane(); f < d; f += 32) row.s[f] = feature<kQuery>(x[f]);
   }
   template <bool kQuery, class X>
   __device__ void gradient(const X& x, const Place&, const Row<Real>&, const Row<Real>& given) const {

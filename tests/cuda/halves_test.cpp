@@ -45,13 +45,16 @@ class Halves : public testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(Cuda, Halves, testing::ValuesIn(cases(ATTNKIT_CUDA_NAMES)),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
-TEST_P(Halves, WholeSequencesEqualTheCpu) {
+// In every situation, with heads as they are there, or all of that width.  Returns the largest error.
+double expect_whole_sequences_of_the_cpu(const attn_plugin& cpu, const attn_plugin& cuda, const Type& type,
+                                         int32_t width = 0) {
   double worst = 0;
   for (const Situation& s : situations()) {
-    SCOPED_TRACE(s.name);
+    SCOPED_TRACE(testing::Message() << s.name << ", width " << width);
     const uint32_t flags = s.prefix ? ATTN_PREFIX : 0;
     try {
       attn_block block = s.block;
+      if (width > 0) block = make_block(block.role, block.causal != 0, block.heads, width, width);
       // A variant that takes each head of keys repeated is given as many to begin with.
       if (Mechanism(cuda, block).ports()[1]->shape[1] == block.heads) block.kv_heads = block.heads;
       const Mechanism here(cpu, block), there(cuda, block);
@@ -68,6 +71,11 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
       if (refused.code != ATTN_UNSUPPORTED) throw;
     }
   }
+  return worst;
+}
+
+TEST_P(Halves, WholeSequencesEqualTheCpu) {
+  const double worst = expect_whole_sequences_of_the_cpu(cpu, cuda, type);
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
@@ -142,20 +150,31 @@ Call causal_call(int64_t n) {
   return call;
 }
 
+// Widths that have kernels of their own.
+TEST_P(LinearHalves, HeadsOf64And128EqualTheCpu) {
+  for (const int32_t width : {64, 128}) {
+    const double worst = expect_whole_sequences_of_the_cpu(cpu, cuda, type, width);
+    RecordProperty("error of " + std::to_string(width), std::to_string(1e6 * worst) + "e-6");
+  }
+}
+
+constexpr std::pair<int32_t, int32_t> kWidths[] = {{24, 40}, {32, 32}, {64, 64}, {128, 128}};
+
 TEST_P(LinearHalves, HiddenValuesMayBeAnything) {
-  const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 24, 40));
   const InType chosen(type);
   const int64_t n = 70;
-  for (const int64_t from : {5, 40, 64}) {
-    Inputs in(mech, 1, n, n, 1);
-    const Array want = run_whole(in, 0, causal_call(n));
-    in["v"].set([&, before = in["v"]](int64_t b, int64_t h, int64_t i, int64_t c) {
-      return i < from ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
-    });
-    const Array got = run_whole(in, 0, causal_call(n));
-    for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, 0, h, from)) << "from " << from;
-    EXPECT_TRUE(std::isnan(got.at(0, 0, n - 1, 0)));
-  }
+  for (const auto& [d, e] : kWidths)
+    for (const int64_t from : {5, 40, 64}) {
+      const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, d, e));
+      Inputs in(mech, 1, n, n, 1);
+      const Array want = run_whole(in, 0, causal_call(n));
+      in["v"].set([&, before = in["v"]](int64_t b, int64_t h, int64_t i, int64_t c) {
+        return i < from ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
+      });
+      const Array got = run_whole(in, 0, causal_call(n));
+      for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, 0, h, from)) << "from " << from;
+      EXPECT_TRUE(std::isnan(got.at(0, 0, n - 1, 0)));
+    }
 }
 
 // Of tiles on the tensor cores, in a stream, which is no cuDNN's.
@@ -191,18 +210,21 @@ TEST(TileHalves, HiddenValuesMayBeAnything) {
 }
 
 TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
-  const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
-  const int64_t n = 70;
-  const Mechanism here(cpu, block), there(cuda, block);
-  Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-  for (Inputs* inputs : {&in, &same}) {
-    for (size_t port = 0; port < 2; ++port)  // queries and keys
-      for (float& x : inputs->arrays[port].data()) x = 200 * std::abs(x);
-    round_inputs(*inputs, type);
-  }
-  const Array want = run_whole(in, 0, causal_call(n));
-  const InType chosen(type);
-  EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+  for (const auto& [d, e] : kWidths)
+    for (const float by : {200.0f, 1e-4f}) {
+      SCOPED_TRACE(testing::Message() << d << ", times " << by);
+      const int64_t n = 150;
+      const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, d, e)), there(cuda, here.block());
+      Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+      for (Inputs* inputs : {&in, &same}) {
+        for (size_t port = 0; port < 2; ++port)  // queries and keys
+          for (float& x : inputs->arrays[port].data()) x = by * std::abs(x);
+        round_inputs(*inputs, type);
+      }
+      const Array want = run_whole(in, 0, causal_call(n));
+      const InType chosen(type);
+      EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+    }
 }
 
 class LongHalves : public Halves {};
@@ -211,44 +233,47 @@ INSTANTIATE_TEST_SUITE_P(Cuda, LongHalves, testing::ValuesIn(cases(ATTNKIT_CUDA_
 
 TEST_P(LongHalves, EqualTheCpu) {
   const int64_t n = 2090;
-  const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 1, 8, 8)), there(cuda, here.block());
-  Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-  round_inputs(in, type);
-  round_inputs(same, type);
-  const Array want = run_whole(in, 0, causal_call(n));
-  const InType chosen(type);
-  EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+  for (const int32_t width : {8, 64}) {
+    const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 1, width, width)), there(cuda, here.block());
+    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+    round_inputs(in, type);
+    round_inputs(same, type);
+    const Array want = run_whole(in, 0, causal_call(n));
+    const InType chosen(type);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << "width " << width;
+  }
 }
 
 // The state is f32 and the CPU's: a stream begins there and ends in 16 bits.
 TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
-  const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);
-  const Mechanism here(cpu, block), there(cuda, block);
-  Inputs in(here, 1, 90, 90, 1), same(there, 1, 90, 90, 1);
-  round_inputs(in, type);
-  round_inputs(same, type);
-  const attn_request request = make_request(1, 90, 90, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL);
-  const auto run = [](const Planned& plan, Inputs& inputs, const Arena& arena, int32_t from, int64_t count) {
-    Call call;
-    call.arena = &arena;
-    call.q_from = call.k_from = from;
-    call.queries = call.keys = count;
-    call.q_pos = call.k_pos = {from};
-    call.q_total = {90};
-    return plan.run(inputs, call);
-  };
-  const Planned f32(here, request);
-  const InType chosen(type);
-  const Planned halves(there, request);
-  ASSERT_EQ(f32.info().state_bytes, halves.info().state_bytes);
-  const Arena one(f32.info().state_bytes, 1), other(f32.info().state_bytes, 1);
-  run(f32, in, one, 0, 20);
-  std::memcpy(other.row(0), one.row(0), one.row_bytes);
-  int32_t done = 20;
-  for (const int64_t count : {1, 3, 9, 40, 17}) {
-    const Array want = run(f32, in, one, done, count);
-    EXPECT_LE(rms_ratio(run(halves, same, other, done, count), want), type.gate) << "after " << done;
-    done += static_cast<int32_t>(count);
+  for (const auto& [d, e] : {std::pair{24, 40}, std::pair{64, 64}}) {
+    const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 3, d, e)), there(cuda, here.block());
+    Inputs in(here, 1, 90, 90, 1), same(there, 1, 90, 90, 1);
+    round_inputs(in, type);
+    round_inputs(same, type);
+    const attn_request request = make_request(1, 90, 90, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL);
+    const auto run = [](const Planned& plan, Inputs& inputs, const Arena& arena, int32_t from, int64_t count) {
+      Call call;
+      call.arena = &arena;
+      call.q_from = call.k_from = from;
+      call.queries = call.keys = count;
+      call.q_pos = call.k_pos = {from};
+      call.q_total = {90};
+      return plan.run(inputs, call);
+    };
+    const Planned f32(here, request);
+    const InType chosen(type);
+    const Planned halves(there, request);
+    ASSERT_EQ(f32.info().state_bytes, halves.info().state_bytes);
+    const Arena one(f32.info().state_bytes, 1), other(f32.info().state_bytes, 1);
+    run(f32, in, one, 0, 20);
+    std::memcpy(other.row(0), one.row(0), one.row_bytes);
+    int32_t done = 20;
+    for (const int64_t count : {1, 3, 9, 40, 17}) {
+      const Array want = run(f32, in, one, done, count);
+      EXPECT_LE(rms_ratio(run(halves, same, other, done, count), want), type.gate) << "after " << done;
+      done += static_cast<int32_t>(count);
+    }
   }
 }
 

@@ -384,9 +384,8 @@ TEST(DeviceModel, IsUnharmedWhenMemoryIsOut) {
 TEST(DeviceModel, IsWhereTheManifestSays) {
   const std::string toml = std::regex_replace(numbers_toml("softmax/softmax/softmax"), std::regex("\\[model\\]"),
                                               "device = \"cuda\"\n[model]");
-  const auto says_nothing =
-      std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}, 1, 0);
-  const auto cpu = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 1, 1);
+  const auto says_nothing = std::make_shared<Runtime>(folders({ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}), 1, 0);
+  const auto cpu = std::make_shared<Runtime>(folders({ATTNKIT_PLUGIN_FOLDER}), 1, 1);
   Diagnostics diagnostics;
   EXPECT_TRUE(Model::load(says_nothing, toml, numbers, diagnostics)->on_device());
   EXPECT_FALSE(Model::load(says_nothing, numbers_toml("softmax/softmax/softmax"), numbers, diagnostics)->on_device());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -23,11 +24,17 @@ inline std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+inline std::vector<std::string> folders(std::initializer_list<std::filesystem::path> folders) {
+  std::vector<std::string> all;
+  for (const auto& folder : folders) all.push_back(absolute(folder));
+  return all;
+}
+
 inline std::shared_ptr<Runtime> runtime(int32_t device) {
-  static const auto cpu = std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_PLUGIN_FOLDER}, 2, 1);
+  static const auto cpu = std::make_shared<Runtime>(folders({ATTNKIT_PLUGIN_FOLDER}), 2, 1);
   static const auto cuda = [] {
     setenv("ATTNKIT_DEVICE_LIBRARY", ATTNKIT_DEVICE_LIBRARY_DEFAULT, 0);
-    return std::make_shared<Runtime>(std::vector<std::string>{ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}, 2, 2);
+    return std::make_shared<Runtime>(folders({ATTNKIT_DEVICE_PLUGINS, ATTNKIT_PLUGIN_FOLDER}), 2, 2);
   }();
   return device == 2 ? cuda : cpu;
 }

@@ -13,6 +13,12 @@ namespace {
 std::mutex mutex;
 std::map<void*, void*> begins;
 
+cudaStream_t make_stream() {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
+}
+
 }  // namespace
 
 // It ends where the allocation ends, so that compute-sanitizer sees what goes beyond.
@@ -20,9 +26,10 @@ void* allocate(size_t bytes, size_t alignment) {
   const size_t used = (bytes + alignment - 1) / alignment * alignment, all = (used + 255) / 256 * 256;
   void* begin = nullptr;
   if (cudaMalloc(&begin, all) != cudaSuccess) throw std::bad_alloc();
-  cudaMemsetAsync(begin, 0xFF, all, nullptr);
-  cudaDeviceSynchronize();
   const std::lock_guard lock(mutex);
+  static const cudaStream_t stream = make_stream();
+  cudaMemsetAsync(begin, 0xFF, all, stream);
+  cudaStreamSynchronize(stream);  // and not the device, which no thread may while another one captures
   void* const given = static_cast<char*>(begin) + (all - used);
   begins[given] = begin;
   return given;

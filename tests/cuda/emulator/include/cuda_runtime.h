@@ -209,6 +209,7 @@ std::common_type_t<A, B> max(A a, B b) {
   return a < b ? b : a;
 }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void sincospi(double x, double* s, double* c) {

@@ -76,6 +76,17 @@ __device__ float half_of(uint32_t pair, int i) {
     return __bfloat162float(__ushort_as_bfloat16(bits));
 }
 
+// Two numbers as such a register has them, to the nearest.
+template <class T>
+__device__ uint32_t pair_of(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<T, __half>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 // d += a b by a whole warp: 16 x 8 of depth 16, T half or bfloat16, two numbers to a register; PTX m16n8k16 says which
 // lane holds what.
 template <class T>

@@ -28,6 +28,7 @@
 #define ATTNKIT_KERNELS_CUDA_LINEAR_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
 #include <attnkit/kernels/cuda/linear/follow_gradient.hpp>
+#include <attnkit/kernels/cuda/linear/registers.hpp>
 #include <attnkit/kernels/cuda/train_halves.hpp>
 
 namespace attnkit::cuda::linear {
@@ -172,10 +173,10 @@ class InF32 {
     return std::max(MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes),
                     sizes.template steps_bytes<float>(kSteps));
   }
-  // Are the inputs' rows, of 16 bits, whole pieces of 16 bytes?
+  // Are the rows, of 16 bits, whole pieces of 16 bytes?
   bool is_by_eight(const attn_run& r) const {
     bool whole = shape_.d % 8 == 0 && shape_.e % 8 == 0;
-    for (const Port port : {ports_.q, ports_.k, ports_.v}) {
+    for (const Port port : {ports_.q, ports_.k, ports_.v, ports_.o}) {
       const attn_tensor& t = port.of(r.ports);
       whole = whole && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
       for (int n = 0; n < 3; ++n) whole = whole && (t.shape[n] == 1 || t.stride[n] % 8 == 0);
@@ -237,13 +238,26 @@ class InF32 {
     };
     using Few = std::integral_constant<int, kSteps>;
     if constexpr (sizeof(Real) == sizeof(float)) {
-      const uint64_t bytes = sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes();
+      const auto chunks = [&](auto way, uint64_t bytes) {
+        using Way = typename decltype(way)::type;
+        const auto start = [&](auto* kernel, int64_t across) {
+          launch(about.name, kernel, {blocks(across), Way::kThreads, bytes}, *r.exec, work);
+        };
+        if (is_split && r.keys > 0) start(sums_kernel<Work, Way>, segments_of(r.keys));
+        if (is_split) {
+          const int64_t threads = std::min<int64_t>(kMostThreads, (shape_.e + 32) / 32 * 32);  // e + 1 in whole warps
+          launch(about.name, prefixes_kernel, {blocks(shape_.features), static_cast<unsigned>(threads)}, *r.exec,
+                 work.sizes, Summed{work.call.lengths, work.call.states, work.call.sums});
+        }
+        start(chunks_kernel<Work, Way>, is_split ? std::max<int64_t>(1, segments_of(r.queries)) : 1);
+      };
+      const auto in_chunks = [&] {
+        if constexpr (sizeof(Type) == 2 && Elementwise<Device<Real>>)
+          if (in_registers<Work>(r.state != nullptr, chunks)) return;
+        chunks(std::type_identity<SharedSums<Work>>{}, sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes());
+      };
       if (is_split) {
-        if (r.keys > 0) start(sums_kernel<Work>, bytes, segments_of(r.keys));
-        const int64_t threads = std::min<int64_t>(kMostThreads, (shape_.e + 32) / 32 * 32);  // e + 1 in whole warps
-        launch(about.name, prefixes_kernel, {blocks(shape_.features), static_cast<unsigned>(threads)}, *r.exec,
-               work.sizes, Summed{work.call.lengths, work.call.states, work.call.sums});
-        start(chunks_kernel<Work>, bytes, std::max<int64_t>(1, segments_of(r.queries)));
+        in_chunks();
         return;
       }
       const bool few = r.state != nullptr && r.queries <= kSteps && r.keys <= kSteps;
@@ -252,10 +266,30 @@ class InF32 {
       else if (few || !plan.in_chunks)
         steps(Few{});
       else
-        start(chunks_kernel<Work>, bytes);
+        in_chunks();
     } else {
       steps(Few{});
     }
+  }
+  // Runs chunks(way, bytes) for heads of the widths that have kernels in registers; false of others.
+  template <class Work, class Chunks>
+  bool in_registers(bool has_state, const Chunks& chunks) const {
+    bool found = false;
+    const auto try_width = [&]<int kD>(std::integral_constant<int, kD>) {
+      if constexpr (kD * Device<float>::kFactors <= 128) {
+        using Way = RegisterTiles<Work, kD>;
+        if (found || shape_.d != kD || shape_.e != kD || (has_state && !Way::kTakesSteps)) return;
+        uint64_t bytes = Way::bytes();
+        if (has_state) bytes = std::max(bytes, sizes().template steps_bytes<float>(kSteps));
+        if (!fits(bytes)) return;
+        chunks(std::type_identity<Way>{}, bytes);
+        found = true;
+      }
+    };
+    try_width(std::integral_constant<int, 32>{});
+    try_width(std::integral_constant<int, 64>{});
+    try_width(std::integral_constant<int, 128>{});
+    return found;
   }
   attn_block block_;
   Shape shape_;

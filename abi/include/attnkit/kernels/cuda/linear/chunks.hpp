@@ -156,23 +156,30 @@ __device__ void follow_chunks(const Work& work, const Head& head, const Part& pa
   tiles.store_state(part.store);
 }
 
-template <bool kReads, class Work>
-__device__ void take(const Work& work, const Head& head, const Part& part) {
-  if constexpr (kFollows<typename Work::Map>)
-    follow_chunks<kReads, TilesOf<Work>>(work, head, part);
-  else
-    take_chunks<kReads, TilesOf<Work>>(work, head, part);
-}
+// One way of taking a part: S in shared memory.  kTakesSteps: may rows of few tokens come too?
+template <class Work>
+struct SharedSums {
+  static constexpr int kThreads = linear::kThreads, kBlocks = 3;
+  static constexpr bool kTakesSteps = true;
+  template <bool kReads>
+  __device__ static void take(const Work& work, const Head& head, const Part& part) {
+    if constexpr (kFollows<typename Work::Map>)
+      follow_chunks<kReads, TilesOf<Work>>(work, head, part);
+    else
+      take_chunks<kReads, TilesOf<Work>>(work, head, part);
+  }
+};
 
 // A block per head and segment of queries.
-template <class Work>
-static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work work) {
+template <class Work, class Way>
+static __global__ void __launch_bounds__(Way::kThreads, Way::kBlocks) chunks_kernel(const Work work) {
   Head head(work.call.lengths, work.sizes.heads);
   float* state = work.call.states ? state_of(work.call.states, work.sizes, head) : nullptr;
-  if (state && head.queries <= kSteps && head.fresh <= kSteps) {
-    if (blockIdx.y == 0) take_steps<kSteps>(work, head, state);
-    return;
-  }
+  if constexpr (Way::kTakesSteps)
+    if (state && head.queries <= kSteps && head.fresh <= kSteps) {
+      if (blockIdx.y == 0) take_steps<kSteps>(work, head, state);
+      return;
+    }
   const Segments segments(work.call, work.sizes, head);
   const int64_t from = blockIdx.y * kRowSegment;
   int64_t end = work.call.lengths.queries;
@@ -184,7 +191,8 @@ static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work w
     part.begun = segments.sums(before);
     part.done = before * kRowSegment < head.fresh ? before * kRowSegment : head.fresh;
     const float* all = segments.sums(segments.summed());
-    for (int64_t f = threadIdx.x; state && from == 0 && head.fresh > 0 && f < work.sizes.head_floats(); f += kThreads)
+    for (int64_t f = threadIdx.x; state && from == 0 && head.fresh > 0 && f < work.sizes.head_floats();
+         f += Way::kThreads)
       state[f] = all[f];
   } else if (from > 0) {
     return;
@@ -192,18 +200,19 @@ static __global__ void __launch_bounds__(kThreads, 3) chunks_kernel(const Work w
     part.keys = head.fresh;
     part.store = state;
   }
-  if (from < part.to || part.store) take<true>(work, head, part);
+  if (from < part.to || part.store) Way::template take<true>(work, head, part);
   clear_outputs(work.call, work.sizes, head, from < head.queries ? head.queries : from, end);
 }
 
 // A block per head and segment of keys.
-template <class Work>
-static __global__ void __launch_bounds__(kThreads, 3) sums_kernel(const Work work) {
+template <class Work, class Way>
+static __global__ void __launch_bounds__(Way::kThreads, Way::kBlocks) sums_kernel(const Work work) {
   const Head head(work.call.lengths, work.sizes.heads);
   const Segments segments(work.call, work.sizes, head);
   const int64_t from = blockIdx.y * kRowSegment, to = from + kRowSegment;
   if (!segments.any() || blockIdx.y >= segments.summed()) return;
-  take<false>(work, head, {0, 0, from, to < head.fresh ? to : head.fresh, nullptr, segments.sums(blockIdx.y + 1)});
+  Way::template take<false>(work, head,
+                            {0, 0, from, to < head.fresh ? to : head.fresh, nullptr, segments.sums(blockIdx.y + 1)});
 }
 
 // A block per head and feature: a thread has a column of S or, in the last place, z.  Sums of scales of their own come

@@ -126,9 +126,10 @@ __device__ inline float* state_of(const States& states, const Sizes& s, const He
   return states.row(head.b) + head.h * s.head_floats();
 }
 
-template <class T>
-__device__ void save(const Call<T>& c, const Sizes& s, const Head& head, int64_t i, RealOf<T> sum) {
-  if (c.saved) c.saved[(head.b * s.heads + head.h) * c.lengths.queries + i] = sum;
+// at: a Head, or a Place.
+template <class T, class At>
+__device__ void save(const Call<T>& c, const Sizes& s, const At& at, int64_t i, RealOf<T> sum) {
+  if (c.saved) c.saved[(at.b * s.heads + at.h) * c.lengths.queries + i] = sum;
 }
 
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.

@@ -201,6 +201,17 @@ float half_of(uint32_t pair, int i) {
 }
 
 template <class T>
+uint32_t pair_of(float low, float high) {
+  const auto bits = [](float x) -> uint32_t {
+    if constexpr (std::is_same_v<T, __half>)
+      return __float2half_rn(x).bits;
+    else
+      return __float2bfloat16_rn(x).bits;
+  };
+  return bits(low) | bits(high) << 16;
+}
+
+template <class T>
 void multiply_add(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], EMULATOR_SITE) {
   stand_in::Fragment mine{};
   for (int i = 0; i < 8; ++i) mine.a[static_cast<size_t>(i)] = half_of<T>(a[i / 2], i % 2);

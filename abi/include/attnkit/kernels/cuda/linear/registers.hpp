@@ -1,0 +1,542 @@
+// Chunks in f16 and bf16 of maps that take the numbers of a row one by one: S, O and the queries stay in registers as
+// the tensor cores hold them, and shared memory has keys and values alone.
+//
+// Four warps have a head's 64 columns; heads of 128 have eight warps.  A warp has 16 queries of a tile of 64, and every
+// fourth 16 rows of S.  Per tile of 64 keys O += (A B^T, hidden pairs dropped) V and S += B^T V; before a tile of
+// queries S is rounded to T in shared memory for O = A S.  The next tile's keys and values come meanwhile.  One more
+// column of V is 1, so z and the denominators are sums of the same products.  In f16 S is divided by a power of two
+// before it is rounded, and so is each query's row of A B^T, so that neither leaves f16's range.
+#ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
+#define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
+#include <attnkit/kernels/cuda/linear/chunks.hpp>
+
+namespace attnkit::cuda::linear {
+
+// A map whose feature f + n D of a row x is feature(x[f]), times the n-th factor of the row where it has several:
+//   static constexpr int kFactors = 2;
+//   template <bool kQuery> __device__ Real feature(Real x) const;
+//   template <bool kQuery> __device__ void factors(const Place&, Real (&by)[kFactors]) const;   where kFactors > 1
+template <class Map>
+concept Elementwise = requires {
+  Map::kFactors;
+};
+
+struct alignas(16) Eight {
+  uint32_t pair[4];
+};
+
+template <class Work, int kD>
+class RegisterTiles {
+  using Map = typename Work::Map;
+  using T = typename Work::Type;
+  static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
+  static constexpr int kRows = 64;                    // keys and queries of a tile
+  static constexpr int kColumns = kE < 64 ? kE : 64;  // of S, of four warps
+  static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
+  static constexpr int kQRow = kD + 8, kKRow = kF + 8, kVRow = kE + 8;  // rows read together lie in different banks
+  static constexpr int kAtOnce = kE > 64 ? 1 : 4;  // of loops over rows: eight warps have no registers for more
+  static constexpr bool kScales = std::is_same_v<T, __half>;
+
+ public:
+  static constexpr int kThreads = 128 * (kE / kColumns), kBlocks = kThreads > 128 ? 1 : kF == 64 ? 3 : 2;
+  static constexpr bool kTakesSteps = kThreads == linear::kThreads;
+
+  static constexpr uint64_t bytes() {
+    return sizeof(T) * (kRows * (kQRow + 2 * kKRow + 2 * kVRow) + kF * (kVRow + 8)) +
+           sizeof(float) * (2 * kRows * kFactors + 16);
+  }
+
+  template <bool kReads>
+  __device__ static void take(const Work& work, const Head& head, const Part& part) {
+    RegisterTiles tiles(work, head, part);
+    tiles.load_state(part.begun);
+    const int to = static_cast<int>(part.to), keys = static_cast<int>(part.keys);
+    int i = static_cast<int>(part.from), done = static_cast<int>(part.done);
+    for (;;) {
+      int n = 0;
+      if (kReads && i < to) n = to - i < kRows ? to - i : kRows;
+      const int all = n > 0 ? tiles.needs(i) : keys;  // keys that all of these queries see
+      while (done < all && (n == 0 || all - done >= kRows)) {
+        const int count = all - done < kRows ? all - done : kRows;
+        tiles.template take_keys<false>(done, count);
+        done += count;
+      }
+      if (n == 0) break;
+      if constexpr (kReads) {
+        tiles.begin(i, n);
+        const int end = tiles.needs(i + n - 1);
+        do {
+          const int count = end - done < kRows ? end - done : kRows;
+          tiles.template take_keys<true>(done, count);
+          done += count;
+        } while (done < end);
+        tiles.write();
+        i += n;
+      }
+    }
+    if (part.store) tiles.store_state(part.store);
+  }
+
+ private:
+  __device__ RegisterTiles(const Work& work, const Head& head, const Part& part)
+      : w_(work),
+        b_(static_cast<int>(head.b)),
+        h_(static_cast<int>(head.h)),
+        fresh_(static_cast<int>(head.fresh)),
+        past_(static_cast<int>(head.past)),
+        q_pos_(static_cast<int>(head.q_pos)),
+        visible_(head.visible),
+        to_(static_cast<int>(part.to)),
+        keys_end_(static_cast<int>(part.keys)) {
+    if (part.from < part.to && needs(to_ - 1) > keys_end_) keys_end_ = needs(to_ - 1);
+    SharedParts parts;
+    q_ = parts.take<T>(kRows * kQRow);
+    k_ = parts.take<T>(2 * kRows * kKRow);
+    v_ = parts.take<T>(2 * kRows * kVRow);
+    sums_ = parts.take<T>(kF * kVRow);
+    z_ = parts.take<T>(kF * 8);
+    by_ = parts.take<float>(2 * kRows * kFactors);
+    most_ = parts.take<float>(16);
+  }
+
+  // As Sight and Head have it, in registers half as wide.
+  __device__ int seen(int i) const {
+    int n = past_ + fresh_;
+    if (visible_)
+      n = min(n, visible_[i]);
+    else if (w_.call.lengths.causal)
+      n = min(n, q_pos_ + i + 1);
+    return n;
+  }
+  __device__ int needs(int i) const { return max(seen(i) - past_, 0); }
+  // Of the tile that is taken, or asked for.
+  __device__ Shared<T> keys() const { return k_ + side_ * kRows * kKRow; }
+  __device__ Shared<T> values() const { return v_ + side_ * kRows * kVRow; }
+  __device__ int g() const { return lane() / 4; }
+  __device__ int t() const { return lane() % 4; }
+  __device__ int first_column() const { return warp() / 4 * kColumns; }
+  __device__ int first_query() const { return warp() % 4 * 16; }
+  // Calls visit(m, f) for the 16 rows of S from f on that are this warp's m-th.
+  template <class Visit>
+  __device__ static void for_features(const Visit& visit) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+      if (const int f = (warp() % 4 + 4 * m) * 16; f < kF) visit(m, f);
+  }
+
+  __device__ void load_state(const float* state) {
+    for_features([&](int m, int f) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int x = 0; x < 4; ++x)
+          s_[m][n][x] = state ? state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] : 0.0f;
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        s_[m][kN][x] = state && t() == 0 && x % 2 == 0 ? state[kF * kE + f + g() + x / 2 * 8] : 0.0f;
+    });
+    find_most();
+  }
+  __device__ void store_state(float* state) const {
+    for_features([&](int m, int f) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int x = 0; x < 4; ++x)
+          state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] = s_[m][n][x];
+      if (t() == 0 && first_column() == 0)
+        for (int x = 0; x < 4; x += 2) state[kF * kE + f + g() + x / 2 * 8] = s_[m][kN][x];
+    });
+  }
+
+  // Begins to copy the rows from `first` on, at most `count`; a row beyond them is the last of them.
+  __device__ void ask(const Rows<const T>& from, int first, int count, const Shared<T>& to, int row) const {
+    const int last = (count < kRows ? count : kRows) - 1;
+    if (w_.call.by_eight) {
+      constexpr int kEights = kD / 8, kStep = kThreads / kEights;
+      const int own = static_cast<int>(threadIdx.x) / kEights, c = static_cast<int>(threadIdx.x) % kEights * 8;
+      const T* const begin = from.at(b_, h_, first) + c;
+#pragma unroll 2
+      for (int r = own; r < kRows; r += kStep)
+        copy_async(to + (r * row + c), begin + (r < last ? r : last) * from.next);
+    } else {
+      for (int r = warp(); r < kRows; r += kThreads / 32)
+        for (int c = lane(); c < kD; c += 32) to[r * row + c] = from.at(b_, h_, first + (r < last ? r : last))[c];
+    }
+  }
+  __device__ void ask_keys(int first) {
+    asked_ = first;
+    if (first >= keys_end_) return;
+    ask(w_.call.k, first, keys_end_ - first, keys(), kKRow);
+    ask(w_.call.v, first, keys_end_ - first, values(), kVRow);
+    commit_copies();
+    if constexpr (kFactors > 1) {
+      if (const int r = static_cast<int>(threadIdx.x); r < kRows) {
+        float by[kFactors];
+        w_.map.template factors<false>(Place{b_, h_, past_ + first + r}, by);
+#pragma unroll
+        for (int n = 0; n < kFactors; ++n) by_[(side_ * kRows + r) * kFactors + n] = by[n];
+      }
+    }
+  }
+  __device__ void ask_queries(int first) {
+    asked_queries_ = first;
+    if (first >= to_) return;
+    ask(w_.call.q, first, to_ - first, q_, kQRow);
+    commit_copies();
+  }
+
+  __device__ void begin(int i, int n) {
+    if (asked_queries_ != i) {
+      __syncthreads();  // all have read those before
+      ask_queries(i);
+    }
+    i_ = i;
+    n_ = n;
+    begun_ = false;
+  }
+
+  // n keys from `first` on, perhaps none: S takes them, and where kReads the queries of the last `begin`.
+  template <bool kReads>
+  __device__ void take_keys(int first, int n) {
+    if (n > 0 && asked_ != first) {
+      __syncthreads();
+      ask_keys(first);
+    }
+    wait_for_copies<0>();
+    __syncthreads();
+    const Shared<T> k = keys(), v = values();
+    const bool begins = kReads && !begun_;
+    bool odd = false;
+    if (n > 0) {
+      odd = map_keys<kReads>(k, v, n);
+      side_ ^= 1;
+      ask_keys(first + n);
+    }
+    float scale = 1;
+    if (begins) {
+      load_queries();
+      if constexpr (kScales) {
+        float most = most_[0];
+        for (int w = 1; w < kThreads / 32; ++w) most = larger(most, most_[w]);
+        scale = power_of(most);
+      }
+      round_sums(inverse_of(scale));
+    }
+    const bool is_odd = __syncthreads_or(odd) != 0;
+    if constexpr (kReads) {
+      if (begins) {
+        ask_queries(i_ + n_);
+        read_sums(scale);
+        begun_ = true;
+      }
+      if (n > 0) multiply<true>(k, v, first, n, is_odd);
+    } else {
+      multiply<false>(k, v, first, n, false);
+    }
+    if (kScales && n > 0) find_most();
+  }
+
+  // Features in the place of keys, and zeros in that of those that do not exist.  Returns whether a value of this
+  // thread's is infinite or NaN.
+  template <bool kReads>
+  __device__ bool map_keys(const Shared<T>& k, const Shared<T>& v, int n) const {
+    constexpr int kEights = kD / 8;
+#pragma unroll kAtOnce
+    for (int x = static_cast<int>(threadIdx.x); x < kRows * kEights; x += kThreads) {
+      const int r = x / kEights, c = x % kEights * 8;
+      const Shared<T> at = k + (r * kKRow + c);
+      Eight own = as<Eight>(at)[0];
+      float number[8];
+#pragma unroll
+      for (int p = 0; p < 8; ++p)
+        number[p] = r < n ? w_.map.template feature<false>(half_of<T>(own.pair[p / 2], p % 2)) : 0.0f;
+#pragma unroll
+      for (int turn = 0; turn < kFactors; ++turn) {
+        float by = 1;
+        if constexpr (kFactors > 1) by = by_[(side_ * kRows + r) * kFactors + turn];
+#pragma unroll
+        for (int p = 0; p < 4; ++p) own.pair[p] = pair_of<T>(number[2 * p] * by, number[2 * p + 1] * by);
+        as<Eight>(at + turn * kD)[0] = own;
+      }
+    }
+    constexpr int kWide = kE / 8;
+    constexpr uint32_t kLeast = std::is_same_v<T, __half> ? 0x04000400u : 0x00800080u;  // carries into the sign's bit
+    uint32_t odd = 0;
+#pragma unroll kAtOnce
+    for (int x = static_cast<int>(threadIdx.x); x < kRows * kWide; x += kThreads) {
+      const Shared<T> at = v + (x / kWide * kVRow + x % kWide * 8);
+      if (x / kWide >= n) {
+        as<Eight>(at)[0] = Eight{};
+      } else if constexpr (kReads) {
+        const Eight own = as<Eight>(at)[0];
+#pragma unroll
+        for (int p = 0; p < 4; ++p) odd |= ((own.pair[p] & 0x7FFF7FFFu) + kLeast) & 0x80008000u;
+      }
+    }
+    return odd != 0;
+  }
+
+  // This warp's queries, as left operands.
+  __device__ void load_queries() {
+    float by[2][kFactors];
+    if constexpr (kFactors > 1)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        w_.map.template factors<true>(Place{b_, h_, q_pos_ + i_ + first_query() + g() + r * 8}, by[r]);
+#pragma unroll
+    for (int d = 0; d < kD / 16; ++d) {
+      uint32_t own[4];
+      load_matrices<false>(own, q_ + ((first_query() + lane() % 16) * kQRow + d * 16 + lane() / 16 * 8));
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const float low = w_.map.template feature<true>(half_of<T>(own[x], 0)),
+                    high = w_.map.template feature<true>(half_of<T>(own[x], 1));
+#pragma unroll
+        for (int turn = 0; turn < kFactors; ++turn) {
+          const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
+          a_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+        }
+      }
+    }
+  }
+
+  // The power of two by which most, divided, has f16's upper range; 1 of nothing.
+  __device__ static float power_of(float most) {
+    int exponent = static_cast<int>(__float_as_uint(most) >> 23) - 14;
+    if (most == 0) exponent = 127;
+    return __uint_as_float(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
+  }
+  __device__ static float inverse_of(float power) { return __uint_as_float((254u << 23) - __float_as_uint(power)); }
+  // What is infinite or NaN has no size.
+  __device__ static float size_of(float x) { return is_finite(x) ? fabsf(x) : 0.0f; }
+  __device__ static bool is_finite(float x) { return x - x == 0; }
+
+  // The largest number of a warp's S and z, for the next round_sums.
+  __device__ void find_most() {
+    if constexpr (kScales) {
+      float most = 0;
+      for_features([&](int m, int) {
+#pragma unroll
+        for (int n = 0; n <= kN; ++n)
+#pragma unroll
+          for (int x = 0; x < 4; ++x) most = larger(most, size_of(s_[m][n][x]));
+      });
+      for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
+      if (lane() == 0) most_[warp()] = most;
+    }
+  }
+
+  // S in T; z in two numbers of T, of which the second is what the first leaves.
+  __device__ void round_sums(float by) const {
+    for_features([&](int m, int f) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = f + g() + half * 8;
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+          as<uint32_t>(sums_ + (row * kVRow + first_column() + n * 8 + t() * 2))[0] =
+              pair_of<T>(s_[m][n][half * 2] * by, s_[m][n][half * 2 + 1] * by);
+        if (first_column() > 0) continue;
+        const float z = s_[m][kN][half * 2] * by, rounded = widened(narrowed<T>(z));
+        as<uint32_t>(z_ + (row * 8 + t() * 2))[0] =
+            t() > 0 ? 0 : pair_of<T>(rounded, is_finite(rounded) ? z - rounded : 0.0f);
+      }
+    });
+  }
+
+  // O = A S, and the denominators' share of z; scale: by which S was divided.
+  __device__ void read_sums(float scale) {
+#pragma unroll
+    for (int n = 0; n <= kN; ++n)
+#pragma unroll
+      for (int x = 0; x < 4; ++x) o_[n][x] = 0;
+#pragma unroll
+    for (int f = 0; f < kF / 16; ++f) {
+#pragma unroll
+      for (int n = 0; n < kN; n += 2) {
+        uint32_t b[4];
+        load_matrices<true>(b, sums_ + ((f * 16 + lane() % 16) * kVRow + first_column() + n * 8 + lane() / 16 * 8));
+        multiply_add<T>(o_[n], a_[f], {b[0], b[1]});
+        multiply_add<T>(o_[n + 1], a_[f], {b[2], b[3]});
+      }
+      if (f % 2 == 0) {
+        uint32_t b[4];
+        load_matrices<true>(b, z_ + (f * 16 + lane()) * 8);
+        multiply_add<T>(o_[kN], a_[f], {b[0], b[1]});
+        multiply_add<T>(o_[kN], a_[f + 1], {b[2], b[3]});
+      }
+    }
+    if constexpr (kScales)
+#pragma unroll
+      for (int n = 0; n <= kN; ++n)
+#pragma unroll
+        for (int x = 0; x < 4; ++x) o_[n][x] *= scale;
+  }
+
+  // A B^T of this warp's queries and 16 keys, 0 where the query does not see the key.
+  __device__ void scores(const Shared<T>& k, int j, const int (&limit)[2], float (&p)[2][4]) const {
+#pragma unroll
+    for (int c = 0; c < 2; ++c)
+#pragma unroll
+      for (int x = 0; x < 4; ++x) p[c][x] = 0;
+#pragma unroll
+    for (int f = 0; f < kF / 16; ++f) {
+      uint32_t b[4];
+      load_matrices<false>(b, k + ((j + lane() / 16 * 8 + lane() % 8) * kKRow + f * 16 + lane() / 8 % 2 * 8));
+      multiply_add<T>(p[0], a_[f], {b[0], b[1]});
+      multiply_add<T>(p[1], a_[f], {b[2], b[3]});
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c)
+#pragma unroll
+      for (int x = 0; x < 4; ++x) p[c][x] = j + c * 8 + t() * 2 + x % 2 < limit[x / 2] ? p[c][x] : 0.0f;
+  }
+  // The keys of the tile that a query of this warp sees; a row beyond the last query is that query.
+  __device__ int limit_of(int row, int first) const {
+    const int sees = needs(i_ + (row < n_ ? row : n_ - 1)) - first;
+    return sees < 0 ? 0 : sees < kRows ? sees : kRows;
+  }
+
+  // S += B^T V and, where kReads, O += (A B^T) V.  odd: a value is infinite or NaN.
+  template <bool kReads>
+  __device__ void multiply(const Shared<T>& k, const Shared<T>& v, int first, int n, bool odd) {
+    const uint32_t ones = g() == 0 ? pair_of<T>(1, 1) : 0;  // a column of ones beside zeros
+    int limit[2] = {}, most = 0;
+    if constexpr (kReads) {
+      limit[0] = limit_of(first_query() + g(), first);
+      limit[1] = limit_of(first_query() + g() + 8, first);
+      most = limit_of(first_query() + 15, first);
+    }
+#pragma unroll kAtOnce
+    for (int j = 0; j < kRows; j += 16) {
+      if (j >= n) break;
+      const bool sees = kReads && j < most;
+      Weights weights{};
+      if (sees) {
+        float p[2][4];
+        scores(k, j, limit, p);
+        weights = weights_of(p);
+      }
+      uint32_t keys[kM][4] = {};
+      for_features([&](int m, int f) {
+        load_matrices<true>(keys[m], k + ((j + lane() / 16 * 8 + lane() % 8) * kKRow + f + lane() / 8 % 2 * 8));
+      });
+#pragma unroll
+      for (int c = 0; c < kN; c += 2) {
+        uint32_t b[4];
+        load_matrices<true>(b, v + ((j + lane() % 16) * kVRow + first_column() + c * 8 + lane() / 16 * 8));
+        for_features([&](int m, int) {
+          multiply_add<T>(s_[m][c], keys[m], {b[0], b[1]});
+          multiply_add<T>(s_[m][c + 1], keys[m], {b[2], b[3]});
+        });
+        if (sees) {
+          if (odd)
+#pragma unroll
+            for (int x = 0; x < 4; ++x) b[x] = pair_of<T>(finite_of(b[x], 0), finite_of(b[x], 1));
+          weigh(o_[c], weights, b[0], b[1]);
+          weigh(o_[c + 1], weights, b[2], b[3]);
+        }
+      }
+      for_features([&](int m, int) { multiply_add<T>(s_[m][kN], keys[m], {ones, ones}); });
+      if (sees) weigh(o_[kN], weights, ones, ones);
+    }
+    if constexpr (kReads)
+      if (odd) add_odd_values(k, v, n, limit, most);
+  }
+  __device__ static float finite_of(uint32_t pair, int i) {
+    const float x = half_of<T>(pair, i);
+    return is_finite(x) ? x : 0.0f;
+  }
+
+  // A B^T of 16 keys as the left operand of its product with values: in T, or in tf32, of which lane t has keys 2 t and
+  // 2 t + 1 on both sides.
+  struct Weights {
+    std::conditional_t<kScales, float, uint32_t> of[kScales ? 2 : 1][4];
+  };
+  __device__ static Weights weights_of(const float (&p)[2][4]) {
+    Weights weights;
+#pragma unroll
+    for (int x = 0; x < 4; ++x)
+      if constexpr (kScales)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) weights.of[c][x] = as_tf32(p[c][x % 2 * 2 + x / 2]);
+      else
+        weights.of[0][x] = pair_of<T>(p[x / 2][x % 2 * 2], p[x / 2][x % 2 * 2 + 1]);
+    return weights;
+  }
+  // low, high: 8 columns of the values of 8 keys, and of the next 8.
+  __device__ static void weigh(float (&sum)[4], const Weights& weights, uint32_t low, uint32_t high) {
+    if constexpr (kScales) {
+      multiply_add(sum, weights.of[0], {half_of<T>(low, 0), half_of<T>(low, 1)});
+      multiply_add(sum, weights.of[1], {half_of<T>(high, 0), half_of<T>(high, 1)});
+    } else {
+      multiply_add<T>(sum, weights.of[0], {low, high});
+    }
+  }
+
+  // What infinite values and NaN give the queries that see them.
+  __device__ void add_odd_values(const Shared<T>& k, const Shared<T>& v, int n, const int (&limit)[2], int end) {
+#pragma unroll 1
+    for (int j = 0; j < n && j < end; j += 16) {
+      float p[2][4];
+      scores(k, j, limit, p);
+#pragma unroll
+      for (int key = 0; key < 16; ++key) {
+        float weight[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          weight[r] = __shfl_sync(kAll, p[key / 8][r * 2 + key % 2], (lane() & ~3) + key % 8 / 2);
+#pragma unroll
+        for (int c = 0; c < kN; ++c)
+#pragma unroll
+          for (int x = 0; x < 4; ++x) {
+            const int column = first_column() + c * 8 + t() * 2 + x % 2;
+            const float value = widened(static_cast<T>(v[(j + key) * kVRow + column]));
+            if (!is_finite(value) && j + key < limit[x / 2]) o_[c][x] = fmaf(weight[x / 2], value, o_[c][x]);
+          }
+      }
+    }
+  }
+
+  __device__ void write() const {
+    float dens[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) dens[r] = __shfl_sync(kAll, o_[kN][r * 2] + o_[kN][r * 2 + 1], lane() & ~3);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = first_query() + g() + r * 8;
+      if (row >= n_) continue;
+      const bool sees = seen(i_ + row) > 0;
+      const float by = reciprocal(guarded(dens[r], w_.call.guard, w_.call.eps));
+      if (t() == 0 && first_column() == 0) save(w_.call, w_.sizes, Place{b_, h_, 0}, i_ + row, dens[r]);
+      T* const to = w_.call.o.at(b_, h_, i_ + row) + first_column() + t() * 2;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        const uint32_t pair = sees ? pair_of<T>(o_[n][r * 2] * by, o_[n][r * 2 + 1] * by) : 0;
+        if (w_.call.by_eight) {
+          *as<uint32_t>(to + n * 8) = pair;
+        } else {
+          to[n * 8] = narrowed<T>(half_of<T>(pair, 0));
+          to[n * 8 + 1] = narrowed<T>(half_of<T>(pair, 1));
+        }
+      }
+    }
+  }
+
+  const Work& w_;
+  int b_, h_, fresh_, past_, q_pos_;  // of the Head
+  const int32_t* visible_;
+  int to_, keys_end_;                      // the ends of what is asked ahead
+  int asked_ = -1, asked_queries_ = -1;    // the first of the rows that are on their way, or there
+  int i_ = 0, n_ = 0;                      // queries [i_, i_ + n_)
+  int side_ = 0;                           // of the keys that come next
+  bool begun_ = false;                     // has O what S gives?
+  float s_[kM][kN + 1][4], o_[kN + 1][4];  // z and the denominators in the last place, the latter in two columns
+  uint32_t a_[kF / 16][4];
+  Shared<T> q_, k_, v_, sums_, z_;
+  Shared<float> by_, most_;
+};
+
+}  // namespace attnkit::cuda::linear
+#endif
