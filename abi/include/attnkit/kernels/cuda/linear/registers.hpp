@@ -34,11 +34,10 @@ class RegisterTiles {
   static constexpr int kColumns = kE < 64 ? kE : 64;  // of S, of four warps
   static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
   static constexpr int kQRow = kD + 8, kKRow = kF + 8, kVRow = kE + 8;  // rows read together lie in different banks
-  static constexpr int kAtOnce = kE > 64 ? 1 : 4;  // of loops over rows: eight warps have no registers for more
   static constexpr bool kScales = std::is_same_v<T, __half>;
 
  public:
-  static constexpr int kThreads = 128 * (kE / kColumns), kBlocks = kThreads > 128 ? 1 : kF == 64 ? 3 : 2;
+  static constexpr int kThreads = 128 * (kE / kColumns), kBlocks = kThreads > 128 ? 1 : kF == 64 && !kScales ? 3 : 2;
   static constexpr bool kTakesSteps = kThreads == linear::kThreads;
 
   static constexpr uint64_t bytes() {
@@ -85,7 +84,6 @@ class RegisterTiles {
         fresh_(static_cast<int>(head.fresh)),
         past_(static_cast<int>(head.past)),
         q_pos_(static_cast<int>(head.q_pos)),
-        visible_(head.visible),
         to_(static_cast<int>(part.to)),
         keys_end_(static_cast<int>(part.keys)) {
     if (part.from < part.to && needs(to_ - 1) > keys_end_) keys_end_ = needs(to_ - 1);
@@ -102,9 +100,10 @@ class RegisterTiles {
   // As Sight and Head have it, in registers half as wide.
   __device__ int seen(int i) const {
     int n = past_ + fresh_;
-    if (visible_)
-      n = min(n, visible_[i]);
-    else if (w_.call.lengths.causal)
+    const Lengths& all = w_.call.lengths;
+    if (all.visible)
+      n = min(n, all.visible[b_ * all.queries + i]);
+    else if (all.causal)
       n = min(n, q_pos_ + i + 1);
     return n;
   }
@@ -165,7 +164,7 @@ class RegisterTiles {
     }
   }
   __device__ void ask_keys(int first) {
-    asked_ = first;
+    asked_ = true;
     if (first >= keys_end_) return;
     ask(w_.call.k, first, keys_end_ - first, keys(), kKRow);
     ask(w_.call.v, first, keys_end_ - first, values(), kVRow);
@@ -180,17 +179,14 @@ class RegisterTiles {
     }
   }
   __device__ void ask_queries(int first) {
-    asked_queries_ = first;
+    asked_queries_ = true;
     if (first >= to_) return;
     ask(w_.call.q, first, to_ - first, q_, kQRow);
     commit_copies();
   }
 
   __device__ void begin(int i, int n) {
-    if (asked_queries_ != i) {
-      __syncthreads();  // all have read those before
-      ask_queries(i);
-    }
+    if (!asked_queries_) ask_queries(i);
     i_ = i;
     n_ = n;
     begun_ = false;
@@ -199,10 +195,7 @@ class RegisterTiles {
   // n keys from `first` on, perhaps none: S takes them, and where kReads the queries of the last `begin`.
   template <bool kReads>
   __device__ void take_keys(int first, int n) {
-    if (n > 0 && asked_ != first) {
-      __syncthreads();
-      ask_keys(first);
-    }
+    if (n > 0 && !asked_) ask_keys(first);
     wait_for_copies<0>();
     __syncthreads();
     const Shared<T> k = keys(), v = values();
@@ -242,7 +235,7 @@ class RegisterTiles {
   template <bool kReads>
   __device__ bool map_keys(const Shared<T>& k, const Shared<T>& v, int n) const {
     constexpr int kEights = kD / 8;
-#pragma unroll kAtOnce
+#pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < kRows * kEights; x += kThreads) {
       const int r = x / kEights, c = x % kEights * 8;
       const Shared<T> at = k + (r * kKRow + c);
@@ -263,7 +256,7 @@ class RegisterTiles {
     constexpr int kWide = kE / 8;
     constexpr uint32_t kLeast = std::is_same_v<T, __half> ? 0x04000400u : 0x00800080u;  // carries into the sign's bit
     uint32_t odd = 0;
-#pragma unroll kAtOnce
+#pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < kRows * kWide; x += kThreads) {
       const Shared<T> at = v + (x / kWide * kVRow + x % kWide * 8);
       if (x / kWide >= n) {
@@ -408,7 +401,7 @@ class RegisterTiles {
       limit[1] = limit_of(first_query() + g() + 8, first);
       most = limit_of(first_query() + 15, first);
     }
-#pragma unroll kAtOnce
+#pragma unroll 1
     for (int j = 0; j < kRows; j += 16) {
       if (j >= n) break;
       const bool sees = kReads && j < most;
@@ -525,8 +518,7 @@ class RegisterTiles {
   }
 
   const Work& w_;
-  int b_, h_, fresh_, past_, q_pos_;  // of the Head
-  const int32_t* visible_;
+  int b_, h_, fresh_, past_, q_pos_;       // of the Head
   int to_, keys_end_;                      // the ends of what is asked ahead
   int asked_ = -1, asked_queries_ = -1;    // the first of the rows that are on their way, or there
   int i_ = 0, n_ = 0;                      // queries [i_, i_ + n_)
