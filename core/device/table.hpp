@@ -124,8 +124,9 @@ struct DeviceTable {
                            int64_t length, int64_t width, attn_error* err);
   int32_t (*add)(DeviceHandle* device, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n,
                  attn_error* err);  // x += y
-  int32_t (*multiply)(DeviceHandle* device, uintptr_t stream, float* x, const float* y, int64_t n,
-                      attn_error* err);  // x *= y
+  // to = f(x) * y, y NULL: f(x).  to may be x.
+  int32_t (*gate)(DeviceHandle* device, uintptr_t stream, const float* x, const float* y, DeviceActivation f, void* to,
+                  DeviceType of_to, int64_t n, attn_error* err);
   // x (rows, width) = scale * x + bias (width), NULL: none.
   int32_t (*scale)(DeviceHandle* device, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows,
                    int64_t width, attn_error* err);

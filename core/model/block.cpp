@@ -30,11 +30,6 @@ void set_type(T& of, DeviceType type) {
   of.dtype_bits = has_16_bits(type) ? 16 : 32;
 }
 
-DeviceType type_of(const attn_request& request) {
-  if (request.dtype_bits == 32) return DeviceType::f32;
-  return request.dtype_code == 4 ? DeviceType::bf16 : DeviceType::f16;
-}
-
 // (batch, heads, rows, width), the heads of a row side by side; on the CPU.
 attn_tensor sequence(const void* data, DeviceType type, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
   const int64_t stride = heads * width;
@@ -59,6 +54,11 @@ void* memory_of(Buffer& buffer, DeviceType type, int64_t n) {
 int64_t plan_bound(int64_t n, int64_t most) {
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
   return std::max(n, std::min(rounded, most));
+}
+
+DeviceType type_of(const Plan& plan) {
+  if (plan.request().dtype_bits == 32) return DeviceType::f32;
+  return plan.request().dtype_code == 4 ? DeviceType::bf16 : DeviceType::f16;
 }
 
 Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader,
@@ -334,7 +334,7 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   if (queries == 0) return;
   const attn_port& port = *mechanism_->ports()[output_];
   void* o = ws.tensors[output_].data;
-  const DeviceType type = type_of(plan->request());
+  const DeviceType type = type_of(*plan);
   const int64_t rows = batch * queries;
   if (out_raw_) {
     ws.compute->add(call.sum, o, type, rows * d_model_);
@@ -348,11 +348,11 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
 attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const {
   while (ws.ports.size() < projections_.size()) ws.ports.emplace_back(ws.compute->memory());
   ws.tensors.resize(projections_.size());
-  Inputs inputs{type_of(plan.request()), nullptr, nullptr};
-  const auto rounded = [&](const float* x, const Side& side, Buffer& room) {
-    return ws.compute->rounded(x, call.batch() * side.length * d_model_, inputs.type, room);
+  Inputs inputs{type_of(plan), nullptr, nullptr};
+  const auto rounded = [&](const void* x, const Side& side, Buffer& room) {
+    return ws.compute->rounded(static_cast<const float*>(x), call.batch() * side.length * d_model_, inputs.type, room);
   };
-  inputs.input = rounded(call.input, call.queries, ws.input);
+  inputs.input = call.of_input == inputs.type ? call.input : rounded(call.input, call.queries, ws.input);
   inputs.context = call.context == call.input ? inputs.input : rounded(call.context, call.keys, ws.context);
   for (size_t i = 0; i < ws.tensors.size(); ++i) {
     ws.tensors[i] = project(ws, call, inputs, i);

@@ -29,12 +29,16 @@ struct HeadSteps;
 // is.
 int64_t plan_bound(int64_t n, int64_t most = std::numeric_limits<int64_t>::max());
 
+// The type of the tensors that it is for.
+DeviceType type_of(const Plan& plan);
+
 // One run of a block.
 struct BlockCall {
   const Side &queries, &keys;
-  const float* input;    // (batch, queries.length, D): what QUERY ports project
-  const float* context;  // (batch, keys.length, D): what KEY ports project
-  float* sum;            // (batch, queries.length, D): what the block adds to; NULL when there are no queries
+  const void* input;    // (batch, queries.length, D): what QUERY ports project
+  DeviceType of_input;  // f32, or as type_of says of the plan
+  const void* context;  // (batch, keys.length, D): what KEY ports project, in f32 unless it is the input
+  float* sum;           // (batch, queries.length, D): what the block adds to; NULL when there are no queries
   Aux& aux;
   int64_t batch() const { return static_cast<int64_t>(queries.lengths.size()); }
 };

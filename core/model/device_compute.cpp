@@ -7,9 +7,8 @@
 namespace attnkit::core {
 namespace {
 
-DeviceActivation activation_of(std::optional<Activation> f) {
-  if (!f) return DeviceActivation::none;
-  switch (*f) {
+DeviceActivation activation_of(Activation f) {
+  switch (f) {
     case Activation::relu:
       return DeviceActivation::relu;
     case Activation::gelu:
@@ -195,10 +194,6 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
   placed_ids_ = reinterpret_cast<const int32_t*>(to + ids_at);
 }
 
-void DeviceCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
-  norm(layer, x, y, DeviceType::f32, rows);
-}
-
 void DeviceCompute::norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) {
   if (rows == 0) return;
   const DeviceNorm norm{tensors_->floats(layer.weight), tensors_->floats(layer.bias),
@@ -215,12 +210,36 @@ void DeviceCompute::dense(const Dense& layer, const void* x, DeviceType of_x, vo
   device_->call(&DeviceTable::dense, stream_.get(), &made, x, of_x, y, of_y, rows, f, add, scratch);
 }
 
-void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) {
-  dense(layer, x, DeviceType::f32, y, DeviceType::f32, rows, activation_of(f), false);
+DeviceType DeviceCompute::takes(const Dense& layer) const {
+  const DeviceType type = tensors_->dense(layer).type;
+  return has_16_bits(type) ? type : DeviceType::f32;
+}
+
+void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows) {
+  dense(layer, x, DeviceType::f32, y, DeviceType::f32, rows, DeviceActivation::none, false);
 }
 
 void DeviceCompute::dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) {
   dense(layer, x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
+}
+
+// One kernel behind the products activates, multiplies and rounds.
+const void* DeviceCompute::inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden,
+                                 DeviceType type, int64_t rows, Activation f) {
+  const int64_t n = rows * in.outputs();
+  const bool rounds = has_16_bits(type);
+  if (!gate && !rounds) {
+    dense(in, x, of_x, hidden, DeviceType::f32, rows, activation_of(f), false);
+    return hidden;
+  }
+  float* const plain = gate ? hidden + n : nullptr;
+  dense(gate ? *gate : in, x, of_x, hidden, DeviceType::f32, rows, DeviceActivation::none, false);
+  if (gate) dense(in, x, of_x, plain, DeviceType::f32, rows, DeviceActivation::none, false);
+  void* const to = rounds ? inner_.get<uint16_t>(n) : static_cast<void*>(hidden);
+  if (n > 0)
+    device_->call(&DeviceTable::gate, stream_.get(), static_cast<const float*>(hidden),
+                  static_cast<const float*>(plain), activation_of(f), to, type, n);
+  return to;
 }
 
 const void* DeviceCompute::rounded(const float* x, int64_t n, DeviceType type, Buffer& room) {
@@ -263,16 +282,12 @@ void DeviceCompute::embed(const Embedding& layer, const Ids& ids, const Side& si
   device_->call(&DeviceTable::embed, stream_.get(), &made, placed_ids_, arrays.lengths, arrays.positions, ids.batch,
                 ids.length, x);
   if (layer.norm.weight.empty()) return;
-  norm(layer.norm, x, x, ids.batch * ids.length);
+  norm(layer.norm, x, x, DeviceType::f32, ids.batch * ids.length);
   device_->call(&DeviceTable::clear_padding, stream_.get(), x, arrays.lengths, ids.batch, ids.length, layer.width);
 }
 
 void DeviceCompute::add(float* x, const void* y, DeviceType of_y, int64_t n) {
   if (n > 0) device_->call(&DeviceTable::add, stream_.get(), x, y, of_y, n);
-}
-
-void DeviceCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
-  if (rows > 0) device_->call(&DeviceTable::multiply, stream_.get(), x, y, rows * width);
 }
 
 void DeviceCompute::normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) {

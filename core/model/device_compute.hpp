@@ -66,15 +66,17 @@ class DeviceCompute final : public Compute, public BufferMemory {
   void place(std::initializer_list<const Side*> sides, const Ids* ids) override;
   RowArrays rows(const Side& side) const override { return placed_.at(&side); }
   const void* stored(const void* tensor) const override { return tensors_->at(tensor); }
-  void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) override;
-  void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) override;
+  void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) override;
+  DeviceType takes(const Dense& layer) const override;
+  void dense(const Dense& layer, const float* x, float* y, int64_t rows) override;
   void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
+  const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
+                    int64_t rows, Activation f) override;
   const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) override;
   void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
                const HeadSteps& steps) override;
   void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
   void add(float* x, const void* y, DeviceType of_y, int64_t n) override;
-  void multiply(float* x, const float* y, int64_t rows, int64_t width) override;
   void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) override;
   void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) override;
   const float* given(const AuxValue& value, Buffer& room) override;
@@ -122,7 +124,6 @@ class DeviceCompute final : public Compute, public BufferMemory {
   }
   void dense(const Dense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
              DeviceActivation f, bool add);
-  void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows);
 
   std::shared_ptr<const DeviceTensors> tensors_;
   const Device* device_;
@@ -137,7 +138,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
   const int32_t* placed_ids_ = nullptr;
   std::map<std::pair<int64_t, StepResult>, Step> graphs_;
   std::pair<uint64_t, uint64_t> graphs_of_{};
-  Buffer arrays_{this}, scratch_{this}, heads_{this}, results_{this};
+  Buffer arrays_{this}, scratch_{this}, heads_{this}, inner_{this}, results_{this};
   std::vector<int32_t> ids_;
   std::vector<float> top_, norms_;
 };

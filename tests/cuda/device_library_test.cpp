@@ -527,29 +527,52 @@ TEST_F(DeviceLibrary, ClearsPadding) {
   }
 }
 
-TEST_F(DeviceLibrary, AddsMultipliesAndScales) {
+TEST_F(DeviceLibrary, AddsAndScales) {
   for (const int64_t width : {1, 3, 64, 65, 1028})
     for (const int64_t off : {0, 1}) {
       const int64_t n = 3 * width;
       const auto x = random_floats(n, 14), y = random_floats(n, 15), bias = random_floats(width, 16);
-      float *sum = give(x, off), *product = give(x, off), *scaled = give(x, off), *moved = give(x);
+      float *sum = give(x, off), *scaled = give(x, off), *moved = give(x);
       run(table().add, sum, give(y), kF32, n);
-      run(table().multiply, product, give(y), n);
       run(table().scale, scaled, 0.5f, nullptr, 3, width);
       run(table().scale, moved, 0.25f, give(bias, off), 3, width);
-      Doubles sums, products, halves, quarters;
+      Doubles sums, halves, quarters;
       for (int64_t i = 0; i < n; ++i) {
         sums.push_back(double{x[i]} + y[i]);
-        products.push_back(double{x[i]} * y[i]);
         halves.push_back(double{x[i]} / 2);
         quarters.push_back(double{x[i]} / 4 + bias[i % width]);
       }
       expect_close(take(sum, sums.size()), sums, "add");
-      expect_close(take(product, sums.size()), products, "multiply");
       expect_close(take(scaled, sums.size()), halves, "scale");
       expect_close(take(moved, sums.size()), quarters, "scale and move");
     }
   run(table().add, nullptr, nullptr, kF32, 0);
+}
+
+TEST_F(DeviceLibrary, Gates) {
+  for (const DeviceActivation f : kActivations)
+    for (const int64_t n : {1, 65, 1028})
+      for (const int64_t off : {0, 1}) {
+        const std::string what = "f " + std::to_string(static_cast<int>(f)) + ", " + std::to_string(n);
+        const auto x = random_floats(n, 17), y = random_floats(n, 18);
+        float *gated = give(x, off), *const by = give(y);
+        run(table().gate, gated, by, f, gated, kF32, n);
+        float* const alone = make<float>(n);
+        run(table().gate, give(x, off), nullptr, f, alone, kF32, n);
+        Doubles products, activations;
+        for (size_t i = 0; i < x.size(); ++i) {
+          activations.push_back(activated(x[i], f));
+          products.push_back(activations.back() * y[i]);
+        }
+        const Floats in_f32 = take(gated, x.size());
+        expect_close(in_f32, products, what);
+        expect_close(take(alone, x.size()), activations, what + ", alone");
+        for (const DeviceType type : kHalves) {
+          void* const to = make_in(type, n, off);
+          run(table().gate, give(x, off), by, f, to, type, n);
+          expect_rounded(take_in(type, to, x.size()), in_f32, type, what);
+        }
+      }
 }
 
 TEST_F(DeviceLibrary, TurnsInBothLayouts) {
@@ -1000,7 +1023,7 @@ TEST_F(DeviceLibraryOfTwo, RunsOnItsOwnStreamsAlone) {
   const DeviceTable& t = table();
   for (const uintptr_t stream : {streams[1], uintptr_t{0}})
     expect_refusals(stream, t.wait, t.from_host, t.to_host, t.copy, t.zero, t.begin_capture, t.end_capture, t.launch,
-                    t.pack, t.dense, t.round_to_16_bits, t.norm, t.embed, t.clear_padding, t.add, t.multiply, t.scale,
+                    t.pack, t.dense, t.round_to_16_bits, t.norm, t.embed, t.clear_padding, t.add, t.gate, t.scale,
                     t.normalise_heads, t.turn, t.repeat_heads, t.best, t.top);
   table().free_stream(devices[0], streams[1]);
   EXPECT_EQ(ATTN_OK, table().wait(devices[1], streams[1], &error)) << error.message;

@@ -86,7 +86,8 @@ void embed(DeviceHandle& device, uintptr_t stream, const DeviceEmbedding* layer,
 void clear_padding(DeviceHandle& device, uintptr_t stream, float* x, const int32_t* lengths, int64_t batch,
                    int64_t length, int64_t width);
 void add(DeviceHandle& device, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n);
-void multiply(DeviceHandle& device, uintptr_t stream, float* x, const float* y, int64_t n);
+void gate(DeviceHandle& device, uintptr_t stream, const float* x, const float* y, DeviceActivation f, void* to,
+          DeviceType of_to, int64_t n);
 void scale(DeviceHandle& device, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows,
            int64_t width);
 void normalise_heads(DeviceHandle& device, uintptr_t stream, void* o, DeviceType of_o, int64_t rows, int64_t heads,

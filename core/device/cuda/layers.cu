@@ -46,13 +46,9 @@ struct Round {
   }
 };
 
-struct Times {
-  __device__ float operator()(float a, float b) const { return a * b; }
-};
-
-// x = f(x, y)
-template <class F, class T>
-struct Combine {
+// x += y
+template <class T>
+struct Add {
   float* x;
   const T* y;
   template <int kWidth>
@@ -60,7 +56,7 @@ struct Combine {
     auto v = load<kWidth>(x + i);
     const auto other = load<kWidth>(y + i);
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) v.at[k] = F{}(v.at[k], other.at[k]);
+    for (int k = 0; k < kWidth; ++k) v.at[k] += other.at[k];
     store(v, x + i);
   }
 };
@@ -119,6 +115,25 @@ struct Activate {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) v.at[k] = activated(f, v.at[k] + more.at[k]);
     store(v, y + row * width + column);
+  }
+};
+
+template <class T>
+struct Gate {
+  const float *x, *y;
+  DeviceActivation f;
+  T* to;
+  template <int kWidth>
+  __device__ void at(int64_t, int64_t i) const {
+    auto v = load<kWidth>(x + i);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) v.at[k] = activated(f, v.at[k]);
+    if (y) {
+      const auto by = load<kWidth>(y + i);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) v.at[k] *= by.at[k];
+    }
+    store(v, to + i);
   }
 };
 
@@ -349,12 +364,16 @@ void clear_padding(DeviceHandle&, uintptr_t stream, float* x, const int32_t* len
 void add(DeviceHandle&, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n) {
   with_type(of_y, [&](auto number) {
     const auto* const from = static_cast<const decltype(number)*>(y);
-    for_each(stream, "sums", Combine<Sum, decltype(number)>{x, from}, 1, n, are_by_four(n, x, from));
+    for_each(stream, "sums", Add<decltype(number)>{x, from}, 1, n, are_by_four(n, x, from));
   });
 }
 
-void multiply(DeviceHandle&, uintptr_t stream, float* x, const float* y, int64_t n) {
-  for_each(stream, "products", Combine<Times, float>{x, y}, 1, n, are_by_four(n, x, y));
+void gate(DeviceHandle&, uintptr_t stream, const float* x, const float* y, DeviceActivation f, void* to,
+          DeviceType of_to, int64_t n) {
+  with_type(of_to, [&](auto number) {
+    auto* const at = static_cast<decltype(number)*>(to);
+    for_each(stream, "gates", Gate<decltype(number)>{x, y, f, at}, 1, n, are_by_four(n, x, y, at));
+  });
 }
 
 void scale(DeviceHandle&, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows, int64_t width) {

@@ -160,7 +160,7 @@ constexpr DeviceTable kTable = {
     OnStream<device::embed>::call,
     OnStream<device::clear_padding>::call,
     OnStream<device::add>::call,
-    OnStream<device::multiply>::call,
+    OnStream<device::gate>::call,
     OnStream<device::scale>::call,
     OnStream<device::normalise_heads>::call,
     OnStream<device::turn>::call,
