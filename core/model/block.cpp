@@ -116,6 +116,13 @@ int64_t Block::heads_of(const attn_port& port) const {
   return port.kind == ATTN_KEY && is_shared(port) ? kv_heads_ : port.shape[1];
 }
 
+std::vector<const Dense*> Block::made_together() const {
+  std::vector<const Dense*> all;
+  for (const Dense& projection : projections_)
+    if (projection.weights() && choice_.role != ATTN_DECODER_CROSS) all.push_back(&projection);
+  return all;
+}
+
 // Whether the port is q or k of self attention, which positions and norms of heads are for.
 bool Block::turns(size_t i) const {
   const attn_port& port = *mechanism_->ports()[i];
@@ -354,10 +361,15 @@ attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) 
   };
   inputs.input = call.of_input == inputs.type ? call.input : rounded(call.input, call.queries, ws.input);
   inputs.context = call.context == call.input ? inputs.input : rounded(call.context, call.keys, ws.context);
+  ws.of_queries.clear();
+  ws.of_keys.clear();
   for (size_t i = 0; i < ws.tensors.size(); ++i) {
-    ws.tensors[i] = project(ws, call, inputs, i);
+    ws.tensors[i] = tensor_of(ws, call, inputs, i);
     ws.tensors[i].device_type = plan.request().device_type;
   }
+  for (const auto& [all, x, side] :
+       {std::tuple(&ws.of_queries, inputs.input, &call.queries), std::tuple(&ws.of_keys, inputs.context, &call.keys)})
+    if (!all->empty()) ws.compute->project(*all, x, inputs.type, call.batch() * side->length, *side);
   const uint64_t scratch = plan.info().scratch_bytes;
   ws.exec = ws.compute->exec(plan.scratch(ws.scratch, scratch), scratch);
   const RowArrays of_queries = ws.compute->rows(call.queries), of_keys = ws.compute->rows(call.keys);
@@ -383,7 +395,7 @@ attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) 
   return run;
 }
 
-attn_tensor Block::project(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t i) const {
+attn_tensor Block::tensor_of(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t i) const {
   const attn_port& port = *mechanism_->ports()[i];
   const int64_t batch = call.batch(), heads = port.shape[1], width = port.shape[3];
   switch (port.kind) {
@@ -395,8 +407,8 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, const Inputs& i
       if (port.flags & ATTN_RAW) return sequence(x, inputs.type, batch, 1, rows, d_model_);
       void* y = memory_of(ws.ports[i], inputs.type, batch * rows * heads * width);
       if (rows > 0)
-        ws.compute->project(projections_[i], x, y, inputs.type, batch * rows, query ? call.queries : call.keys,
-                            steps_behind(i));
+        (query || &call.queries == &call.keys ? ws.of_queries : ws.of_keys)
+            .push_back({&projections_[i], y, steps_behind(i)});
       return sequence(y, inputs.type, batch, heads, rows, width);
     }
     case ATTN_OUTPUT: {

@@ -37,11 +37,15 @@ const void* HostCompute::inner(const Dense* gate, const Dense& in, const void* x
   return hidden;
 }
 
-void HostCompute::project(const Dense& layer, const void* x, void* to, DeviceType, int64_t rows, const Side& side,
-                          const HeadSteps& steps) {
+void HostCompute::project(std::span<const Projection> all, const void* x, DeviceType, int64_t rows, const Side& side) {
+  for (const Projection& one : all) project(one, static_cast<const float*>(x), rows, side);
+}
+
+void HostCompute::project(const Projection& one, const float* x, int64_t rows, const Side& side) {
+  const HeadSteps& steps = one.steps;
   const auto& [norm, rotary, made, heads, width, max_length] = steps;
-  float* const y = static_cast<float*>(to);
-  layer.apply(threads_, static_cast<const float*>(x), layer.inputs(), y, heads * width, rows);
+  float* const y = static_cast<float*>(one.y);
+  one.layer->apply(threads_, x, one.layer->inputs(), y, heads * width, rows);
   if (!norm && !rotary && made == heads) return;
   threads_.each(rows, 4096 / (heads * width) + 1, [&](int64_t begin, int64_t end, uint32_t) {
     for (int64_t r = begin; r < end; ++r) {

@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/device/table.hpp"
@@ -24,6 +25,12 @@ struct HeadSteps {
   const Rotary* rotary;        // NULL: none
   int64_t made, heads, width;  // heads that are projected, and as many as these become by repeating each
   int64_t max_length;          // padding behind a row's end may stand beyond
+};
+
+struct Projection {
+  const Dense* layer;
+  void* y;
+  HeadSteps steps;
 };
 
 // For one thread of control.  Tensors are contiguous and row by row, in f32 but where a type is said: around attention
@@ -52,8 +59,8 @@ class Compute {
                             DeviceType type, int64_t rows, Activation f) = 0;
   // x in that type: x itself in f32, else rounded in `room`.
   virtual const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) = 0;
-  virtual void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-                       const HeadSteps& steps) = 0;
+  virtual void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+                       const Side& side) = 0;
   // The ids that were placed, of the rows of `side`.
   virtual void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) = 0;
   virtual void add(float* x, const void* y, DeviceType of_y, int64_t n) = 0;
@@ -80,8 +87,8 @@ class HostCompute final : public Compute {
   const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
                     int64_t rows, Activation f) override;
   const void* rounded(const float* x, int64_t, DeviceType, Buffer&) override { return x; }
-  void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-               const HeadSteps& steps) override;
+  void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+               const Side& side) override;
   void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
   void add(float* x, const void* y, DeviceType of_y, int64_t n) override;
   void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) override;
@@ -90,6 +97,8 @@ class HostCompute final : public Compute {
   void take(const float* from, int64_t n, std::vector<float>& to) override;
 
  private:
+  void project(const Projection& one, const float* x, int64_t rows, const Side& side);
+
   Threads& threads_;
 };
 

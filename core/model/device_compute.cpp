@@ -66,24 +66,54 @@ void DeviceTensors::add(const LayerNorm& norm) {
 }
 
 void DeviceTensors::add(const Dense& layer, bool tf32) {
-  const DenseWeights* const weights = layer.weights().get();
-  if (!weights || dense_.contains(weights)) return;
-  const int64_t inputs = layer.inputs(), outputs = layer.outputs();
-  DeviceDense made{nullptr, nullptr, inputs, outputs, type_of(layer, tf32)};
-  std::vector<float> numbers(static_cast<size_t>(inputs * outputs));
-  for (int64_t o = 0; o < outputs; ++o) layer.row(o, numbers.data() + o * inputs);
-  made.weight = pack(weights, made.type, numbers);
-  if (layer.has_bias()) {
+  if (layer.weights() && !dense_.contains(layer.weights().get())) add_all({&layer}, type_of(layer, tf32));
+}
+
+void DeviceTensors::add_together(const std::vector<const Dense*>& layers, bool tf32) {
+  if (layers.size() < 2) return;
+  std::vector<const DenseWeights*> key;
+  for (const Dense* layer : layers) {
+    key.push_back(layer->weights().get());
+    if (layer->inputs() != layers[0]->inputs() || layer->type() != layers[0]->type() || dense_.contains(key.back()))
+      return;
+  }
+  together_[key] = add_all(layers, type_of(*layers[0], tf32));
+}
+
+DeviceDense DeviceTensors::add_all(const std::vector<const Dense*>& layers, DeviceType type) {
+  const int64_t inputs = layers[0]->inputs(), bytes = has_16_bits(type) ? 2 : 4;
+  std::vector<float> numbers, biases;
+  bool has_bias = false;
+  for (const Dense* layer : layers) {
+    const size_t from = numbers.size();
+    numbers.resize(from + static_cast<size_t>(inputs * layer->outputs()));
+    for (int64_t o = 0; o < layer->outputs(); ++o) layer->row(o, numbers.data() + from + o * inputs);
     // W 0 + b
     const std::vector<float> nothing(static_cast<size_t>(inputs));
-    std::vector<float> bias(static_cast<size_t>(outputs));
+    std::vector<float> bias(static_cast<size_t>(layer->outputs()));
     Threads alone(1);
-    layer.apply(alone, nothing.data(), inputs, bias.data(), outputs, 1);
-    const auto* const key = reinterpret_cast<const char*>(weights);
-    made.bias = static_cast<const float*>(upload(key + 1, std::as_bytes(std::span<const float>(bias))));
-    if (has_16_bits(made.type)) made.rounded_bias = pack(key + 2, made.type, bias);
+    if (layer->has_bias()) layer->apply(alone, nothing.data(), inputs, bias.data(), layer->outputs(), 1);
+    biases.insert(biases.end(), bias.begin(), bias.end());
+    has_bias |= layer->has_bias();
   }
-  dense_[weights] = made;
+  const auto* const key = reinterpret_cast<const char*>(layers[0]->weights().get());
+  DeviceDense all{pack(key, type, numbers), nullptr, inputs, std::ssize(biases), type};
+  if (has_bias) {
+    all.bias = static_cast<const float*>(upload(key + 1, std::as_bytes(std::span<const float>(biases))));
+    if (has_16_bits(type)) all.rounded_bias = pack(key + 2, type, biases);
+  }
+  int64_t from = 0;
+  for (const Dense* layer : layers) {
+    DeviceDense one = all;
+    const auto at = [&](const void* begin, int64_t n) { return static_cast<const char*>(begin) + n; };
+    one.weight = at(all.weight, from * inputs * bytes);
+    one.bias = layer->has_bias() ? all.bias + from : nullptr;
+    one.rounded_bias = layer->has_bias() && all.rounded_bias ? at(all.rounded_bias, from * bytes) : nullptr;
+    one.outputs = layer->outputs();
+    dense_[layer->weights().get()] = one;
+    from += layer->outputs();
+  }
+  return all;
 }
 
 void DeviceTensors::add(const Embedding& embedding) {
@@ -105,6 +135,13 @@ void DeviceTensors::add(const Rotary& rotary, int64_t max_length) {
 }
 
 const DeviceDense& DeviceTensors::dense(const Dense& layer) const { return dense_.at(layer.weights().get()); }
+
+const DeviceDense* DeviceTensors::together(const std::vector<const Dense*>& layers) const {
+  std::vector<const DenseWeights*> key;
+  for (const Dense* layer : layers) key.push_back(layer->weights().get());
+  const auto found = together_.find(key);
+  return found == together_.end() ? nullptr : &found->second;
+}
 
 const void* DeviceTensors::at(const void* tensor) const { return memory_.at(tensor).data(); }
 
@@ -201,13 +238,12 @@ void DeviceCompute::norm(const LayerNorm& layer, const float* x, void* y, Device
   device_->call(&DeviceTable::norm, stream_.get(), &norm, x, y, of_y, rows);
 }
 
-void DeviceCompute::dense(const Dense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
-                          DeviceActivation f, bool add) {
+void DeviceCompute::dense(const DeviceDense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y,
+                          int64_t rows, DeviceActivation f, bool add) {
   if (rows == 0) return;
-  const DeviceDense& made = tensors_->dense(layer);
-  const uint64_t bytes = has_16_bits(of_x) ? 0 : device_->table().dense_scratch(&made, rows);
+  const uint64_t bytes = has_16_bits(of_x) ? 0 : device_->table().dense_scratch(&layer, rows);
   void* const scratch = bytes > 0 ? scratch_.get<char>(static_cast<int64_t>(bytes)) : nullptr;
-  device_->call(&DeviceTable::dense, stream_.get(), &made, x, of_x, y, of_y, rows, f, add, scratch);
+  device_->call(&DeviceTable::dense, stream_.get(), &layer, x, of_x, y, of_y, rows, f, add, scratch);
 }
 
 DeviceType DeviceCompute::takes(const Dense& layer) const {
@@ -216,29 +252,37 @@ DeviceType DeviceCompute::takes(const Dense& layer) const {
 }
 
 void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows) {
-  dense(layer, x, DeviceType::f32, y, DeviceType::f32, rows, DeviceActivation::none, false);
+  dense(tensors_->dense(layer), x, DeviceType::f32, y, DeviceType::f32, rows, DeviceActivation::none, false);
 }
 
 void DeviceCompute::dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) {
-  dense(layer, x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
+  dense(tensors_->dense(layer), x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
 }
 
 // One kernel behind the products activates, multiplies and rounds.
 const void* DeviceCompute::inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden,
                                  DeviceType type, int64_t rows, Activation f) {
-  const int64_t n = rows * in.outputs();
+  const int64_t width = in.outputs();
   const bool rounds = has_16_bits(type);
+  const auto product = [&](const DeviceDense& layer, float* y, DeviceActivation of_y) {
+    dense(layer, x, of_x, y, DeviceType::f32, rows, of_y, false);
+  };
   if (!gate && !rounds) {
-    dense(in, x, of_x, hidden, DeviceType::f32, rows, activation_of(f), false);
+    product(tensors_->dense(in), hidden, activation_of(f));
     return hidden;
   }
-  float* const plain = gate ? hidden + n : nullptr;
-  dense(gate ? *gate : in, x, of_x, hidden, DeviceType::f32, rows, DeviceActivation::none, false);
-  if (gate) dense(in, x, of_x, plain, DeviceType::f32, rows, DeviceActivation::none, false);
-  void* const to = rounds ? inner_.get<uint16_t>(n) : static_cast<void*>(hidden);
-  if (n > 0)
+  const DeviceDense* const both = gate ? tensors_->together({gate, &in}) : nullptr;
+  float* const plain = gate ? hidden + (both ? width : rows * width) : nullptr;
+  if (both) {
+    product(*both, hidden, DeviceActivation::none);
+  } else {
+    product(tensors_->dense(gate ? *gate : in), hidden, DeviceActivation::none);
+    if (gate) product(tensors_->dense(in), plain, DeviceActivation::none);
+  }
+  void* const to = inner_.get<char>(rows * width * (rounds ? 2 : 4));
+  if (rows > 0)
     device_->call(&DeviceTable::gate, stream_.get(), static_cast<const float*>(hidden),
-                  static_cast<const float*>(plain), activation_of(f), to, type, n);
+                  static_cast<const float*>(plain), both ? 2 * width : width, activation_of(f), to, type, rows, width);
   return to;
 }
 
@@ -249,10 +293,47 @@ const void* DeviceCompute::rounded(const float* x, int64_t n, DeviceType type, B
   return to;
 }
 
+DeviceRotary DeviceCompute::turns_of(const Rotary& rotary, int64_t max_length) const {
+  return {static_cast<const float*>(tensors_->at(&rotary)), max_length, rotary.pairs(), rotary.first(),
+          rotary.second()};
+}
+
+// One product, and one kernel that takes each step of all of them, but for norms; of many rows without steps the
+// products write what is wanted themselves.
+void DeviceCompute::project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+                            const Side& side) {
+  std::vector<const Dense*> layers;
+  bool has_norm = false, pays = rows <= 256;
+  for (const Projection& one : all) {
+    layers.push_back(one.layer);
+    has_norm |= one.steps.norm != nullptr;
+    pays |= one.steps.rotary || one.steps.made < one.steps.heads;
+  }
+  const DeviceDense* const made =
+      has_norm || !pays || std::ssize(all) > kMostHeads ? nullptr : tensors_->together(layers);
+  if (!made) {
+    for (const Projection& one : all) project(one, x, type, rows, side);
+    return;
+  }
+  float* const heads = heads_.get<float>(rows * made->outputs);
+  dense(*made, x, type, heads, DeviceType::f32, rows, DeviceActivation::none, false);
+  DeviceHeads parts[kMostHeads];
+  std::optional<DeviceRotary> turns;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const HeadSteps& steps = all[i].steps;
+    parts[i] = {all[i].y, steps.made, steps.heads, steps.width, steps.rotary != nullptr};
+    if (steps.rotary) turns = turns_of(*steps.rotary, steps.max_length);
+  }
+  device_->call(&DeviceTable::spread, stream_.get(), static_cast<const DeviceHeads*>(parts), std::ssize(all),
+                turns ? &*turns : static_cast<const DeviceRotary*>(nullptr), static_cast<const float*>(heads), type,
+                this->rows(side).positions, rows / side.length, side.length);
+}
+
 // Only the last step rounds.
-void DeviceCompute::project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-                            const HeadSteps& steps) {
-  const auto& [norm_of, rotary, made, heads, width, max_length] = steps;
+void DeviceCompute::project(const Projection& one, const void* x, DeviceType type, int64_t rows, const Side& side) {
+  const auto& [norm_of, rotary, made, heads, width, max_length] = one.steps;
+  const DeviceDense& layer = tensors_->dense(*one.layer);
+  void* const y = one.y;
   if (!norm_of && !rotary && made == heads) return dense(layer, x, type, y, type, rows, DeviceActivation::none, false);
   const bool in_place = made == heads && type == DeviceType::f32;
   float* const to = in_place ? static_cast<float*>(y) : heads_.get<float>(rows * made * width);
@@ -263,8 +344,7 @@ void DeviceCompute::project(const Dense& layer, const void* x, void* y, DeviceTy
   }
   if (rotary) {
     const bool is_last = made == heads;
-    const DeviceRotary turns{static_cast<const float*>(tensors_->at(rotary)), max_length, rotary->pairs(),
-                             rotary->first(), rotary->second()};
+    const DeviceRotary turns = turns_of(*rotary, max_length);
     device_->call(&DeviceTable::turn, stream_.get(), &turns, static_cast<const float*>(to), is_last ? y : to,
                   is_last ? type : DeviceType::f32, this->rows(side).positions, rows / side.length, side.length, made,
                   width);

@@ -296,8 +296,8 @@ TEST(DeviceModel, HasFewKernelsInAStep) {
     session.generate(3);
     const uint64_t before = emulator::kernels_run();
     session.generate(1);
-    // Norm, positions of q and of k, attention; norm, gate.  Embedding, last norm, the best score.
-    EXPECT_EQ(static_cast<uint64_t>(6 * layers + 3 + more), emulator::kernels_run() - before) << type;
+    // Norm, heads, attention; norm, gate.  Embedding, last norm, the best score.
+    EXPECT_EQ(static_cast<uint64_t>(5 * layers + 3 + more), emulator::kernels_run() - before) << type;
   }
 }
 #endif

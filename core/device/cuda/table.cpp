@@ -165,6 +165,7 @@ constexpr DeviceTable kTable = {
     OnStream<device::normalise_heads>::call,
     OnStream<device::turn>::call,
     OnStream<device::repeat_heads>::call,
+    OnStream<device::spread>::call,
     OnStream<device::best>::call,
     OnStream<device::top>::call,
 };
