@@ -88,13 +88,12 @@ DeviceDense DeviceTensors::add_all(const std::vector<const Dense*>& layers, Devi
     const size_t from = numbers.size();
     numbers.resize(from + static_cast<size_t>(inputs * layer->outputs()));
     for (int64_t o = 0; o < layer->outputs(); ++o) layer->row(o, numbers.data() + from + o * inputs);
-    // W 0 + b
-    const std::vector<float> nothing(static_cast<size_t>(inputs));
-    std::vector<float> bias(static_cast<size_t>(layer->outputs()));
+    biases.resize(biases.size() + static_cast<size_t>(layer->outputs()));
+    if (!layer->has_bias()) continue;
+    has_bias = true;
+    const std::vector<float> nothing(static_cast<size_t>(inputs));  // W 0 + b
     Threads alone(1);
-    if (layer->has_bias()) layer->apply(alone, nothing.data(), inputs, bias.data(), layer->outputs(), 1);
-    biases.insert(biases.end(), bias.begin(), bias.end());
-    has_bias |= layer->has_bias();
+    layer->apply(alone, nothing.data(), inputs, biases.data() + biases.size() - layer->outputs(), layer->outputs(), 1);
   }
   const auto* const key = reinterpret_cast<const char*>(layers[0]->weights().get());
   DeviceDense all{pack(key, type, numbers), nullptr, inputs, std::ssize(biases), type};
@@ -153,7 +152,11 @@ const float* DeviceTensors::table(const Embedding& embedding) const {
 }
 
 DeviceCompute::DeviceCompute(std::shared_ptr<const DeviceTensors> tensors)
-    : tensors_(std::move(tensors)), device_(tensors_->device().get()), stream_(*device_), pinned_(*device_) {}
+    : tensors_(std::move(tensors)),
+      device_(tensors_->device().get()),
+      stream_(*device_),
+      pinned_(*device_),
+      seen_(*device_) {}
 
 void* DeviceCompute::allocate(size_t bytes) {
   ++allocations_;
@@ -395,6 +398,12 @@ void DeviceCompute::to_host(float* to, const float* from, int64_t n) {
   in_flight_ = in_flight_ && n == 0;
 }
 
+const float* DeviceCompute::fetched(const float* from, int64_t n) {
+  auto* const to = reinterpret_cast<float*>(seen_.get(bytes_of<float>(n)));
+  to_host(to, from, n);
+  return to;
+}
+
 // Ids, then scores, then norms.
 void DeviceCompute::enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs) {
   const int64_t count = rows * result.count;
@@ -413,11 +422,16 @@ void DeviceCompute::fetch(const StepResult& result, int64_t rows) {
   ids_.resize(static_cast<size_t>(count));
   top_.resize(static_cast<size_t>(one ? 0 : count));
   norms_.resize(static_cast<size_t>(one ? 0 : rows));
-  const int32_t* const at = results_.get<int32_t>(one ? rows : 2 * count + rows);
-  stream_.to_host(ids_.data(), at, bytes_of<int32_t>(count));
-  stream_.to_host(top_.data(), at + count, bytes_of<float>(static_cast<int64_t>(top_.size())));
-  stream_.to_host(norms_.data(), at + 2 * count, bytes_of<float>(static_cast<int64_t>(norms_.size())));
-  in_flight_ = false;
+  const int64_t all = one ? rows : 2 * count + rows;
+  const auto* from = reinterpret_cast<const char*>(fetched(results_.get<float>(all), all));
+  const auto take = [&from](auto& to) {
+    const size_t bytes = to.size() * sizeof(to[0]);
+    if (bytes > 0) std::memcpy(to.data(), from, bytes);
+    from += bytes;
+  };
+  take(ids_);
+  take(top_);
+  take(norms_);
 }
 
 std::vector<Ranked> DeviceCompute::top(int64_t row) const {

@@ -89,6 +89,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
 
   void from_host(float* to, const float* from, int64_t n) { stream_.from_host(to, from, bytes_of<float>(n)); }
   void to_host(float* to, const float* from, int64_t n);
+  const float* fetched(const float* from, int64_t n);  // the numbers, until the next call
   void wait() { stream_.wait(); }
   // After this nothing is under way, whatever went wrong before.
   void settle() noexcept;
@@ -136,6 +137,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
   const Device* device_;
   Stream stream_;
   PinnedMemory pinned_;  // what `arrays_` was filled from
+  PinnedMemory seen_;    // what came from the device
   bool in_flight_ = false;
   uint64_t allocations_ = 0;
   std::vector<char> packed_;
