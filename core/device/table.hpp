@@ -64,6 +64,14 @@ struct DeviceRotary {
   int64_t max_length, pairs, first, second;  // how far apart pairs, and the two of a pair, are
 };
 
+// Heads that a dense layer made beside others, and where they go; as `turn` and `repeat_heads` say.
+struct DeviceHeads {
+  void* to;  // (rows, heads, width)
+  int64_t made, heads, width;
+  bool turns;
+};
+constexpr int64_t kMostHeads = 4;
+
 struct DeviceTable {
   uint32_t struct_size;
   int32_t device_type;  // 2 for CUDA
@@ -124,8 +132,9 @@ struct DeviceTable {
                            int64_t length, int64_t width, attn_error* err);
   int32_t (*add)(DeviceHandle* device, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n,
                  attn_error* err);  // x += y
-  int32_t (*multiply)(DeviceHandle* device, uintptr_t stream, float* x, const float* y, int64_t n,
-                      attn_error* err);  // x *= y
+  // to (rows, width) = f(x) * y, y NULL: f(x); rows of x and y are `next` apart.  to may be x if that is the width.
+  int32_t (*gate)(DeviceHandle* device, uintptr_t stream, const float* x, const float* y, int64_t next,
+                  DeviceActivation f, void* to, DeviceType of_to, int64_t rows, int64_t width, attn_error* err);
   // x (rows, width) = scale * x + bias (width), NULL: none.
   int32_t (*scale)(DeviceHandle* device, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows,
                    int64_t width, attn_error* err);
@@ -140,6 +149,10 @@ struct DeviceTable {
   // to (rows, heads, width) from (rows, kv_heads, width): head h takes h / (heads / kv_heads).
   int32_t (*repeat_heads)(DeviceHandle* device, uintptr_t stream, const float* from, void* to, DeviceType of_to,
                           int64_t rows, int64_t kv_heads, int64_t heads, int64_t width, attn_error* err);
+  // x (batch * length, made heads of all parts side by side) to each of up to kMostHeads parts; layer NULL: none turns.
+  int32_t (*spread)(DeviceHandle* device, uintptr_t stream, const DeviceHeads* parts, int64_t count,
+                    const DeviceRotary* layer, const float* x, DeviceType of_to, const int32_t* first, int64_t batch,
+                    int64_t length, attn_error* err);
 
   // Scores (rows, outputs) of the tokens that may follow.
   // best[r]: the id of the highest score, the first among equals, -1 where one is NaN.

@@ -30,11 +30,6 @@ void set_type(T& of, DeviceType type) {
   of.dtype_bits = has_16_bits(type) ? 16 : 32;
 }
 
-DeviceType type_of(const attn_request& request) {
-  if (request.dtype_bits == 32) return DeviceType::f32;
-  return request.dtype_code == 4 ? DeviceType::bf16 : DeviceType::f16;
-}
-
 // (batch, heads, rows, width), the heads of a row side by side; on the CPU.
 attn_tensor sequence(const void* data, DeviceType type, int64_t batch, int64_t heads, int64_t rows, int64_t width) {
   const int64_t stride = heads * width;
@@ -59,6 +54,11 @@ void* memory_of(Buffer& buffer, DeviceType type, int64_t n) {
 int64_t plan_bound(int64_t n, int64_t most) {
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
   return std::max(n, std::min(rounded, most));
+}
+
+DeviceType type_of(const Plan& plan) {
+  if (plan.request().dtype_bits == 32) return DeviceType::f32;
+  return plan.request().dtype_code == 4 ? DeviceType::bf16 : DeviceType::f16;
 }
 
 Block::Block(const Manifest& manifest, const BlockChoice& choice, const Plugin& plugin, WeightReader& reader,
@@ -114,6 +114,13 @@ bool Block::is_shared(const attn_port& port) const {
 // them.
 int64_t Block::heads_of(const attn_port& port) const {
   return port.kind == ATTN_KEY && is_shared(port) ? kv_heads_ : port.shape[1];
+}
+
+std::vector<const Dense*> Block::made_together() const {
+  std::vector<const Dense*> all;
+  for (const Dense& projection : projections_)
+    if (projection.weights() && choice_.role != ATTN_DECODER_CROSS) all.push_back(&projection);
+  return all;
 }
 
 // Whether the port is q or k of self attention, which positions and norms of heads are for.
@@ -334,7 +341,7 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
   if (queries == 0) return;
   const attn_port& port = *mechanism_->ports()[output_];
   void* o = ws.tensors[output_].data;
-  const DeviceType type = type_of(plan->request());
+  const DeviceType type = type_of(*plan);
   const int64_t rows = batch * queries;
   if (out_raw_) {
     ws.compute->add(call.sum, o, type, rows * d_model_);
@@ -348,16 +355,21 @@ void Block::run(Workspace& ws, const Plan* plan, const BlockCall& call) const {
 attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const {
   while (ws.ports.size() < projections_.size()) ws.ports.emplace_back(ws.compute->memory());
   ws.tensors.resize(projections_.size());
-  Inputs inputs{type_of(plan.request()), nullptr, nullptr};
-  const auto rounded = [&](const float* x, const Side& side, Buffer& room) {
-    return ws.compute->rounded(x, call.batch() * side.length * d_model_, inputs.type, room);
+  Inputs inputs{type_of(plan), nullptr, nullptr};
+  const auto rounded = [&](const void* x, const Side& side, Buffer& room) {
+    return ws.compute->rounded(static_cast<const float*>(x), call.batch() * side.length * d_model_, inputs.type, room);
   };
-  inputs.input = rounded(call.input, call.queries, ws.input);
+  inputs.input = call.of_input == inputs.type ? call.input : rounded(call.input, call.queries, ws.input);
   inputs.context = call.context == call.input ? inputs.input : rounded(call.context, call.keys, ws.context);
+  ws.of_queries.clear();
+  ws.of_keys.clear();
   for (size_t i = 0; i < ws.tensors.size(); ++i) {
-    ws.tensors[i] = project(ws, call, inputs, i);
+    ws.tensors[i] = tensor_of(ws, call, inputs, i);
     ws.tensors[i].device_type = plan.request().device_type;
   }
+  for (const auto& [all, x, side] :
+       {std::tuple(&ws.of_queries, inputs.input, &call.queries), std::tuple(&ws.of_keys, inputs.context, &call.keys)})
+    if (!all->empty()) ws.compute->project(*all, x, inputs.type, call.batch() * side->length, *side);
   const uint64_t scratch = plan.info().scratch_bytes;
   ws.exec = ws.compute->exec(plan.scratch(ws.scratch, scratch), scratch);
   const RowArrays of_queries = ws.compute->rows(call.queries), of_keys = ws.compute->rows(call.keys);
@@ -383,7 +395,7 @@ attn_run Block::prepare(Workspace& ws, const Plan& plan, const BlockCall& call) 
   return run;
 }
 
-attn_tensor Block::project(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t i) const {
+attn_tensor Block::tensor_of(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t i) const {
   const attn_port& port = *mechanism_->ports()[i];
   const int64_t batch = call.batch(), heads = port.shape[1], width = port.shape[3];
   switch (port.kind) {
@@ -395,8 +407,8 @@ attn_tensor Block::project(Workspace& ws, const BlockCall& call, const Inputs& i
       if (port.flags & ATTN_RAW) return sequence(x, inputs.type, batch, 1, rows, d_model_);
       void* y = memory_of(ws.ports[i], inputs.type, batch * rows * heads * width);
       if (rows > 0)
-        ws.compute->project(projections_[i], x, y, inputs.type, batch * rows, query ? call.queries : call.keys,
-                            steps_behind(i));
+        (query || &call.queries == &call.keys ? ws.of_queries : ws.of_keys)
+            .push_back({&projections_[i], y, steps_behind(i)});
       return sequence(y, inputs.type, batch, heads, rows, width);
     }
     case ATTN_OUTPUT: {

@@ -29,12 +29,16 @@ struct HeadSteps;
 // is.
 int64_t plan_bound(int64_t n, int64_t most = std::numeric_limits<int64_t>::max());
 
+// The type of the tensors that it is for.
+DeviceType type_of(const Plan& plan);
+
 // One run of a block.
 struct BlockCall {
   const Side &queries, &keys;
-  const float* input;    // (batch, queries.length, D): what QUERY ports project
-  const float* context;  // (batch, keys.length, D): what KEY ports project
-  float* sum;            // (batch, queries.length, D): what the block adds to; NULL when there are no queries
+  const void* input;    // (batch, queries.length, D): what QUERY ports project
+  DeviceType of_input;  // f32, or as type_of says of the plan
+  const void* context;  // (batch, keys.length, D): what KEY ports project, in f32 unless it is the input
+  float* sum;           // (batch, queries.length, D): what the block adds to; NULL when there are no queries
   Aux& aux;
   int64_t batch() const { return static_cast<int64_t>(queries.lengths.size()); }
 };
@@ -58,6 +62,8 @@ class Block {
     for (const Stored& stored : stored_) f(stored.bytes());
     f(out_);
   }
+  // What makes all ports of the same rows, in self attention.
+  std::vector<const Dense*> made_together() const;
   bool streams() const { return streams_; }           // its runs in sessions carry state
   bool turns() const;                                 // rotary positions have something to turn
   int64_t max_length() const { return max_length_; }  // of what its keys are made of
@@ -105,7 +111,8 @@ class Block {
     const void *input, *context;
   };
   attn_run prepare(Workspace& ws, const Plan& plan, const BlockCall& call) const;
-  attn_tensor project(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t port) const;
+  // Its projection, if it has one, goes to the lists of ws.
+  attn_tensor tensor_of(Workspace& ws, const BlockCall& call, const Inputs& inputs, size_t port) const;
   HeadSteps steps_behind(size_t port) const;
   attn_request request(uint32_t flags, uint32_t workers, int64_t batch, int64_t queries, int64_t keys,
                        int64_t past) const;

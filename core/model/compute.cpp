@@ -10,23 +10,42 @@ RowArrays HostCompute::rows(const Side& side) const {
   return {or_null(side.lengths), or_null(side.positions), or_null(side.slots), or_null(side.totals)};
 }
 
-void HostCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
-  layer.apply(threads_, x, y, rows);
+void HostCompute::norm(const LayerNorm& layer, const float* x, void* y, DeviceType, int64_t rows) {
+  layer.apply(threads_, x, static_cast<float*>(y), rows);
 }
 
-void HostCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) {
-  layer.apply(threads_, x, layer.inputs(), y, layer.outputs(), rows, f);
+void HostCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows) {
+  layer.apply(threads_, x, layer.inputs(), y, layer.outputs(), rows);
 }
 
 void HostCompute::dense_add(const Dense& layer, const void* x, DeviceType, float* y, int64_t rows) {
   layer.add(threads_, static_cast<const float*>(x), layer.inputs(), y, layer.outputs(), rows);
 }
 
-void HostCompute::project(const Dense& layer, const void* x, void* to, DeviceType, int64_t rows, const Side& side,
-                          const HeadSteps& steps) {
+const void* HostCompute::inner(const Dense* gate, const Dense& in, const void* x, DeviceType, float* hidden, DeviceType,
+                               int64_t rows, Activation f) {
+  const float* const from = static_cast<const float*>(x);
+  const int64_t width = in.outputs();
+  const Dense& first = gate ? *gate : in;
+  first.apply(threads_, from, first.inputs(), hidden, width, rows, f);
+  if (!gate) return hidden;
+  float* const plain = hidden + rows * width;
+  in.apply(threads_, from, in.inputs(), plain, width, rows);
+  threads_.each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
+    for (int64_t i = begin * width; i < end * width; ++i) hidden[i] *= plain[i];
+  });
+  return hidden;
+}
+
+void HostCompute::project(std::span<const Projection> all, const void* x, DeviceType, int64_t rows, const Side& side) {
+  for (const Projection& one : all) project(one, static_cast<const float*>(x), rows, side);
+}
+
+void HostCompute::project(const Projection& one, const float* x, int64_t rows, const Side& side) {
+  const HeadSteps& steps = one.steps;
   const auto& [norm, rotary, made, heads, width, max_length] = steps;
-  float* const y = static_cast<float*>(to);
-  layer.apply(threads_, static_cast<const float*>(x), layer.inputs(), y, heads * width, rows);
+  float* const y = static_cast<float*>(one.y);
+  one.layer->apply(threads_, x, one.layer->inputs(), y, heads * width, rows);
   if (!norm && !rotary && made == heads) return;
   threads_.each(rows, 4096 / (heads * width) + 1, [&](int64_t begin, int64_t end, uint32_t) {
     for (int64_t r = begin; r < end; ++r) {
@@ -49,12 +68,6 @@ void HostCompute::embed(const Embedding& layer, const Ids& ids, const Side& side
 }
 
 void HostCompute::add(float* x, const void* y, DeviceType, int64_t n) { core::add(x, static_cast<const float*>(y), n); }
-
-void HostCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
-  threads_.each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
-    for (int64_t i = begin * width; i < end * width; ++i) x[i] *= y[i];
-  });
-}
 
 void HostCompute::normalise_heads(void* o, DeviceType, int64_t rows, int64_t heads, int64_t width) {
   core::normalise_heads(static_cast<float*>(o), rows, heads, width);

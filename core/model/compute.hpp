@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/device/table.hpp"
@@ -26,6 +27,12 @@ struct HeadSteps {
   int64_t max_length;          // padding behind a row's end may stand beyond
 };
 
+struct Projection {
+  const Dense* layer;
+  void* y;
+  HeadSteps steps;
+};
+
 // For one thread of control.  Tensors are contiguous and row by row, in f32 but where a type is said: around attention
 // on a device they may be bf16 or f16.
 class Compute {
@@ -40,18 +47,23 @@ class Compute {
   virtual RowArrays rows(const Side& side) const = 0;
   virtual const void* stored(const void* tensor) const = 0;  // a block's LEARNED or TABLE tensor
 
-  virtual void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) = 0;
-  // y = f(W x + b), or y += W x + b
-  virtual void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f = {}) = 0;
+  virtual void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) = 0;
+  // Of inputs that a layer need not round.
+  virtual DeviceType takes(const Dense& layer) const = 0;
+  // y = W x + b, or y += W x + b
+  virtual void dense(const Dense& layer, const float* x, float* y, int64_t rows) = 0;
   virtual void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) = 0;
+  // f(gate x) * in x, or f(in x) where there is no gate, in the type that is asked for.  hidden: room for as many
+  // floats, and as many again with a gate; it or other memory that lasts until the next call is what it gives.
+  virtual const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden,
+                            DeviceType type, int64_t rows, Activation f) = 0;
   // x in that type: x itself in f32, else rounded in `room`.
   virtual const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) = 0;
-  virtual void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-                       const HeadSteps& steps) = 0;
+  virtual void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+                       const Side& side) = 0;
   // The ids that were placed, of the rows of `side`.
   virtual void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) = 0;
   virtual void add(float* x, const void* y, DeviceType of_y, int64_t n) = 0;
-  virtual void multiply(float* x, const float* y, int64_t rows, int64_t width) = 0;  // x *= y
   virtual void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) = 0;
   virtual void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) = 0;
 
@@ -68,21 +80,25 @@ class HostCompute final : public Compute {
   void place(std::initializer_list<const Side*>, const Ids*) override {}
   RowArrays rows(const Side& side) const override;
   const void* stored(const void* tensor) const override { return tensor; }
-  void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) override;
-  void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) override;
+  void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) override;
+  DeviceType takes(const Dense&) const override { return DeviceType::f32; }
+  void dense(const Dense& layer, const float* x, float* y, int64_t rows) override;
   void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
+  const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
+                    int64_t rows, Activation f) override;
   const void* rounded(const float* x, int64_t, DeviceType, Buffer&) override { return x; }
-  void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-               const HeadSteps& steps) override;
+  void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+               const Side& side) override;
   void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
   void add(float* x, const void* y, DeviceType of_y, int64_t n) override;
-  void multiply(float* x, const float* y, int64_t rows, int64_t width) override;
   void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) override;
   void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) override;
   const float* given(const AuxValue& value, Buffer& room) override;
   void take(const float* from, int64_t n, std::vector<float>& to) override;
 
  private:
+  void project(const Projection& one, const float* x, int64_t rows, const Side& side);
+
   Threads& threads_;
 };
 

@@ -66,7 +66,7 @@ void Decoder::append(Workspace& ws, std::span<SourceKeys> sources, const float* 
     }
     ws.compute->place({&none, &keys}, nullptr);
     block.run(ws, &stack.plans(ws, PlanKind::append, batch, keys.length, past)[l],
-              {none, keys, nullptr, encoded ? encoded : side_by_side(ws, sources), nullptr, aux});
+              {none, keys, nullptr, DeviceType::f32, encoded ? encoded : side_by_side(ws, sources), nullptr, aux});
   }
 }
 

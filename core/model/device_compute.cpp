@@ -7,9 +7,8 @@
 namespace attnkit::core {
 namespace {
 
-DeviceActivation activation_of(std::optional<Activation> f) {
-  if (!f) return DeviceActivation::none;
-  switch (*f) {
+DeviceActivation activation_of(Activation f) {
+  switch (f) {
     case Activation::relu:
       return DeviceActivation::relu;
     case Activation::gelu:
@@ -67,24 +66,53 @@ void DeviceTensors::add(const LayerNorm& norm) {
 }
 
 void DeviceTensors::add(const Dense& layer, bool tf32) {
-  const DenseWeights* const weights = layer.weights().get();
-  if (!weights || dense_.contains(weights)) return;
-  const int64_t inputs = layer.inputs(), outputs = layer.outputs();
-  DeviceDense made{nullptr, nullptr, inputs, outputs, type_of(layer, tf32)};
-  std::vector<float> numbers(static_cast<size_t>(inputs * outputs));
-  for (int64_t o = 0; o < outputs; ++o) layer.row(o, numbers.data() + o * inputs);
-  made.weight = pack(weights, made.type, numbers);
-  if (layer.has_bias()) {
-    // W 0 + b
-    const std::vector<float> nothing(static_cast<size_t>(inputs));
-    std::vector<float> bias(static_cast<size_t>(outputs));
-    Threads alone(1);
-    layer.apply(alone, nothing.data(), inputs, bias.data(), outputs, 1);
-    const auto* const key = reinterpret_cast<const char*>(weights);
-    made.bias = static_cast<const float*>(upload(key + 1, std::as_bytes(std::span<const float>(bias))));
-    if (has_16_bits(made.type)) made.rounded_bias = pack(key + 2, made.type, bias);
+  if (layer.weights() && !dense_.contains(layer.weights().get())) add_all({&layer}, type_of(layer, tf32));
+}
+
+void DeviceTensors::add_together(const std::vector<const Dense*>& layers, bool tf32) {
+  if (layers.size() < 2) return;
+  std::vector<const DenseWeights*> key;
+  for (const Dense* layer : layers) {
+    key.push_back(layer->weights().get());
+    if (layer->inputs() != layers[0]->inputs() || layer->type() != layers[0]->type() || dense_.contains(key.back()))
+      return;
   }
-  dense_[weights] = made;
+  together_[key] = add_all(layers, type_of(*layers[0], tf32));
+}
+
+DeviceDense DeviceTensors::add_all(const std::vector<const Dense*>& layers, DeviceType type) {
+  const int64_t inputs = layers[0]->inputs(), bytes = has_16_bits(type) ? 2 : 4;
+  std::vector<float> numbers, biases;
+  bool has_bias = false;
+  for (const Dense* layer : layers) {
+    const size_t from = numbers.size();
+    numbers.resize(from + static_cast<size_t>(inputs * layer->outputs()));
+    for (int64_t o = 0; o < layer->outputs(); ++o) layer->row(o, numbers.data() + from + o * inputs);
+    biases.resize(biases.size() + static_cast<size_t>(layer->outputs()));
+    if (!layer->has_bias()) continue;
+    has_bias = true;
+    const std::vector<float> nothing(static_cast<size_t>(inputs));  // W 0 + b
+    Threads alone(1);
+    layer->apply(alone, nothing.data(), inputs, biases.data() + biases.size() - layer->outputs(), layer->outputs(), 1);
+  }
+  const auto* const key = reinterpret_cast<const char*>(layers[0]->weights().get());
+  DeviceDense all{pack(key, type, numbers), nullptr, inputs, std::ssize(biases), type};
+  if (has_bias) {
+    all.bias = static_cast<const float*>(upload(key + 1, std::as_bytes(std::span<const float>(biases))));
+    if (has_16_bits(type)) all.rounded_bias = pack(key + 2, type, biases);
+  }
+  int64_t from = 0;
+  for (const Dense* layer : layers) {
+    DeviceDense one = all;
+    const auto at = [&](const void* begin, int64_t n) { return static_cast<const char*>(begin) + n; };
+    one.weight = at(all.weight, from * inputs * bytes);
+    one.bias = layer->has_bias() ? all.bias + from : nullptr;
+    one.rounded_bias = layer->has_bias() && all.rounded_bias ? at(all.rounded_bias, from * bytes) : nullptr;
+    one.outputs = layer->outputs();
+    dense_[layer->weights().get()] = one;
+    from += layer->outputs();
+  }
+  return all;
 }
 
 void DeviceTensors::add(const Embedding& embedding) {
@@ -107,6 +135,13 @@ void DeviceTensors::add(const Rotary& rotary, int64_t max_length) {
 
 const DeviceDense& DeviceTensors::dense(const Dense& layer) const { return dense_.at(layer.weights().get()); }
 
+const DeviceDense* DeviceTensors::together(const std::vector<const Dense*>& layers) const {
+  std::vector<const DenseWeights*> key;
+  for (const Dense* layer : layers) key.push_back(layer->weights().get());
+  const auto found = together_.find(key);
+  return found == together_.end() ? nullptr : &found->second;
+}
+
 const void* DeviceTensors::at(const void* tensor) const { return memory_.at(tensor).data(); }
 
 const float* DeviceTensors::table(const Embedding& embedding) const {
@@ -117,7 +152,11 @@ const float* DeviceTensors::table(const Embedding& embedding) const {
 }
 
 DeviceCompute::DeviceCompute(std::shared_ptr<const DeviceTensors> tensors)
-    : tensors_(std::move(tensors)), device_(tensors_->device().get()), stream_(*device_), pinned_(*device_) {}
+    : tensors_(std::move(tensors)),
+      device_(tensors_->device().get()),
+      stream_(*device_),
+      pinned_(*device_),
+      seen_(*device_) {}
 
 void* DeviceCompute::allocate(size_t bytes) {
   ++allocations_;
@@ -195,10 +234,6 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
   placed_ids_ = reinterpret_cast<const int32_t*>(to + ids_at);
 }
 
-void DeviceCompute::norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) {
-  norm(layer, x, y, DeviceType::f32, rows);
-}
-
 void DeviceCompute::norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) {
   if (rows == 0) return;
   const DeviceNorm norm{tensors_->floats(layer.weight), tensors_->floats(layer.bias),
@@ -206,21 +241,52 @@ void DeviceCompute::norm(const LayerNorm& layer, const float* x, void* y, Device
   device_->call(&DeviceTable::norm, stream_.get(), &norm, x, y, of_y, rows);
 }
 
-void DeviceCompute::dense(const Dense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
-                          DeviceActivation f, bool add) {
+void DeviceCompute::dense(const DeviceDense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y,
+                          int64_t rows, DeviceActivation f, bool add) {
   if (rows == 0) return;
-  const DeviceDense& made = tensors_->dense(layer);
-  const uint64_t bytes = has_16_bits(of_x) ? 0 : device_->table().dense_scratch(&made, rows);
+  const uint64_t bytes = has_16_bits(of_x) ? 0 : device_->table().dense_scratch(&layer, rows);
   void* const scratch = bytes > 0 ? scratch_.get<char>(static_cast<int64_t>(bytes)) : nullptr;
-  device_->call(&DeviceTable::dense, stream_.get(), &made, x, of_x, y, of_y, rows, f, add, scratch);
+  device_->call(&DeviceTable::dense, stream_.get(), &layer, x, of_x, y, of_y, rows, f, add, scratch);
 }
 
-void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) {
-  dense(layer, x, DeviceType::f32, y, DeviceType::f32, rows, activation_of(f), false);
+DeviceType DeviceCompute::takes(const Dense& layer) const {
+  const DeviceType type = tensors_->dense(layer).type;
+  return has_16_bits(type) ? type : DeviceType::f32;
+}
+
+void DeviceCompute::dense(const Dense& layer, const float* x, float* y, int64_t rows) {
+  dense(tensors_->dense(layer), x, DeviceType::f32, y, DeviceType::f32, rows, DeviceActivation::none, false);
 }
 
 void DeviceCompute::dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) {
-  dense(layer, x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
+  dense(tensors_->dense(layer), x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
+}
+
+// One kernel behind the products activates, multiplies and rounds.
+const void* DeviceCompute::inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden,
+                                 DeviceType type, int64_t rows, Activation f) {
+  const int64_t width = in.outputs();
+  const bool rounds = has_16_bits(type);
+  const auto product = [&](const DeviceDense& layer, float* y, DeviceActivation of_y) {
+    dense(layer, x, of_x, y, DeviceType::f32, rows, of_y, false);
+  };
+  if (!gate && !rounds) {
+    product(tensors_->dense(in), hidden, activation_of(f));
+    return hidden;
+  }
+  const DeviceDense* const both = gate ? tensors_->together({gate, &in}) : nullptr;
+  float* const plain = gate ? hidden + (both ? width : rows * width) : nullptr;
+  if (both) {
+    product(*both, hidden, DeviceActivation::none);
+  } else {
+    product(tensors_->dense(gate ? *gate : in), hidden, DeviceActivation::none);
+    if (gate) product(tensors_->dense(in), plain, DeviceActivation::none);
+  }
+  void* const to = inner_.get<char>(rows * width * (rounds ? 2 : 4));
+  if (rows > 0)
+    device_->call(&DeviceTable::gate, stream_.get(), static_cast<const float*>(hidden),
+                  static_cast<const float*>(plain), both ? 2 * width : width, activation_of(f), to, type, rows, width);
+  return to;
 }
 
 const void* DeviceCompute::rounded(const float* x, int64_t n, DeviceType type, Buffer& room) {
@@ -230,10 +296,47 @@ const void* DeviceCompute::rounded(const float* x, int64_t n, DeviceType type, B
   return to;
 }
 
+DeviceRotary DeviceCompute::turns_of(const Rotary& rotary, int64_t max_length) const {
+  return {static_cast<const float*>(tensors_->at(&rotary)), max_length, rotary.pairs(), rotary.first(),
+          rotary.second()};
+}
+
+// One product, and one kernel that takes each step of all of them, but for norms; of many rows without steps the
+// products write what is wanted themselves.
+void DeviceCompute::project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+                            const Side& side) {
+  std::vector<const Dense*> layers;
+  bool has_norm = false, pays = rows <= 256;
+  for (const Projection& one : all) {
+    layers.push_back(one.layer);
+    has_norm |= one.steps.norm != nullptr;
+    pays |= one.steps.rotary || one.steps.made < one.steps.heads;
+  }
+  const DeviceDense* const made =
+      has_norm || !pays || std::ssize(all) > kMostHeads ? nullptr : tensors_->together(layers);
+  if (!made) {
+    for (const Projection& one : all) project(one, x, type, rows, side);
+    return;
+  }
+  float* const heads = heads_.get<float>(rows * made->outputs);
+  dense(*made, x, type, heads, DeviceType::f32, rows, DeviceActivation::none, false);
+  DeviceHeads parts[kMostHeads];
+  std::optional<DeviceRotary> turns;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const HeadSteps& steps = all[i].steps;
+    parts[i] = {all[i].y, steps.made, steps.heads, steps.width, steps.rotary != nullptr};
+    if (steps.rotary) turns = turns_of(*steps.rotary, steps.max_length);
+  }
+  device_->call(&DeviceTable::spread, stream_.get(), static_cast<const DeviceHeads*>(parts), std::ssize(all),
+                turns ? &*turns : static_cast<const DeviceRotary*>(nullptr), static_cast<const float*>(heads), type,
+                this->rows(side).positions, rows / side.length, side.length);
+}
+
 // Only the last step rounds.
-void DeviceCompute::project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-                            const HeadSteps& steps) {
-  const auto& [norm_of, rotary, made, heads, width, max_length] = steps;
+void DeviceCompute::project(const Projection& one, const void* x, DeviceType type, int64_t rows, const Side& side) {
+  const auto& [norm_of, rotary, made, heads, width, max_length] = one.steps;
+  const DeviceDense& layer = tensors_->dense(*one.layer);
+  void* const y = one.y;
   if (!norm_of && !rotary && made == heads) return dense(layer, x, type, y, type, rows, DeviceActivation::none, false);
   const bool in_place = made == heads && type == DeviceType::f32;
   float* const to = in_place ? static_cast<float*>(y) : heads_.get<float>(rows * made * width);
@@ -244,8 +347,7 @@ void DeviceCompute::project(const Dense& layer, const void* x, void* y, DeviceTy
   }
   if (rotary) {
     const bool is_last = made == heads;
-    const DeviceRotary turns{static_cast<const float*>(tensors_->at(rotary)), max_length, rotary->pairs(),
-                             rotary->first(), rotary->second()};
+    const DeviceRotary turns = turns_of(*rotary, max_length);
     device_->call(&DeviceTable::turn, stream_.get(), &turns, static_cast<const float*>(to), is_last ? y : to,
                   is_last ? type : DeviceType::f32, this->rows(side).positions, rows / side.length, side.length, made,
                   width);
@@ -263,16 +365,12 @@ void DeviceCompute::embed(const Embedding& layer, const Ids& ids, const Side& si
   device_->call(&DeviceTable::embed, stream_.get(), &made, placed_ids_, arrays.lengths, arrays.positions, ids.batch,
                 ids.length, x);
   if (layer.norm.weight.empty()) return;
-  norm(layer.norm, x, x, ids.batch * ids.length);
+  norm(layer.norm, x, x, DeviceType::f32, ids.batch * ids.length);
   device_->call(&DeviceTable::clear_padding, stream_.get(), x, arrays.lengths, ids.batch, ids.length, layer.width);
 }
 
 void DeviceCompute::add(float* x, const void* y, DeviceType of_y, int64_t n) {
   if (n > 0) device_->call(&DeviceTable::add, stream_.get(), x, y, of_y, n);
-}
-
-void DeviceCompute::multiply(float* x, const float* y, int64_t rows, int64_t width) {
-  if (rows > 0) device_->call(&DeviceTable::multiply, stream_.get(), x, y, rows * width);
 }
 
 void DeviceCompute::normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) {
@@ -300,6 +398,12 @@ void DeviceCompute::to_host(float* to, const float* from, int64_t n) {
   in_flight_ = in_flight_ && n == 0;
 }
 
+const float* DeviceCompute::fetched(const float* from, int64_t n) {
+  auto* const to = reinterpret_cast<float*>(seen_.get(bytes_of<float>(n)));
+  to_host(to, from, n);
+  return to;
+}
+
 // Ids, then scores, then norms.
 void DeviceCompute::enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs) {
   const int64_t count = rows * result.count;
@@ -318,11 +422,16 @@ void DeviceCompute::fetch(const StepResult& result, int64_t rows) {
   ids_.resize(static_cast<size_t>(count));
   top_.resize(static_cast<size_t>(one ? 0 : count));
   norms_.resize(static_cast<size_t>(one ? 0 : rows));
-  const int32_t* const at = results_.get<int32_t>(one ? rows : 2 * count + rows);
-  stream_.to_host(ids_.data(), at, bytes_of<int32_t>(count));
-  stream_.to_host(top_.data(), at + count, bytes_of<float>(static_cast<int64_t>(top_.size())));
-  stream_.to_host(norms_.data(), at + 2 * count, bytes_of<float>(static_cast<int64_t>(norms_.size())));
-  in_flight_ = false;
+  const int64_t all = one ? rows : 2 * count + rows;
+  const auto* from = reinterpret_cast<const char*>(fetched(results_.get<float>(all), all));
+  const auto take = [&from](auto& to) {
+    const size_t bytes = to.size() * sizeof(to[0]);
+    if (bytes > 0) std::memcpy(to.data(), from, bytes);
+    from += bytes;
+  };
+  take(ids_);
+  take(top_);
+  take(norms_);
 }
 
 std::vector<Ranked> DeviceCompute::top(int64_t row) const {

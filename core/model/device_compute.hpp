@@ -21,6 +21,8 @@ class DeviceTensors {
   // Throw Error (ATTN_UNSUPPORTED): weights of a type that devices do not multiply, or beyond it.  tf32: of weights in
   // f32.
   void add(const Dense& layer, bool tf32);
+  // Layers of the same inputs: their weights one behind the other, so that one product serves all.
+  void add_together(const std::vector<const Dense*>& layers, bool tf32);
   void add(std::span<const std::byte> bytes);
   void add(const LayerNorm& norm);
   void add(const Embedding& embedding);  // after all dense layers, with one of which it may share its table
@@ -29,6 +31,7 @@ class DeviceTensors {
 
   const std::shared_ptr<const Device>& device() const { return device_; }
   const DeviceDense& dense(const Dense& layer) const;
+  const DeviceDense* together(const std::vector<const Dense*>& layers) const;  // NULL: each is by itself
   const void* at(const void* tensor) const;
   const float* table(const Embedding& embedding) const;  // (vocabulary, width)
   const float* floats(const std::vector<float>& tensor) const {
@@ -38,11 +41,13 @@ class DeviceTensors {
  private:
   void* upload(const void* key, std::span<const std::byte> bytes);
   const void* pack(const void* key, DeviceType type, const std::vector<float>& numbers);
+  DeviceDense add_all(const std::vector<const Dense*>& layers, DeviceType type);
 
   std::shared_ptr<const Device> device_;
   Stream stream_;
   std::unordered_map<const void*, DeviceMemory> memory_;
   std::unordered_map<const DenseWeights*, DeviceDense> dense_;
+  std::map<std::vector<const DenseWeights*>, DeviceDense> together_;
 };
 
 // The results of a decoding step on a device beside its scores.
@@ -66,15 +71,17 @@ class DeviceCompute final : public Compute, public BufferMemory {
   void place(std::initializer_list<const Side*> sides, const Ids* ids) override;
   RowArrays rows(const Side& side) const override { return placed_.at(&side); }
   const void* stored(const void* tensor) const override { return tensors_->at(tensor); }
-  void norm(const LayerNorm& layer, const float* x, float* y, int64_t rows) override;
-  void dense(const Dense& layer, const float* x, float* y, int64_t rows, std::optional<Activation> f) override;
+  void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows) override;
+  DeviceType takes(const Dense& layer) const override;
+  void dense(const Dense& layer, const float* x, float* y, int64_t rows) override;
   void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
+  const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
+                    int64_t rows, Activation f) override;
   const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) override;
-  void project(const Dense& layer, const void* x, void* y, DeviceType type, int64_t rows, const Side& side,
-               const HeadSteps& steps) override;
+  void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
+               const Side& side) override;
   void embed(const Embedding& layer, const Ids& ids, const Side& side, float* x) override;
   void add(float* x, const void* y, DeviceType of_y, int64_t n) override;
-  void multiply(float* x, const float* y, int64_t rows, int64_t width) override;
   void normalise_heads(void* o, DeviceType type, int64_t rows, int64_t heads, int64_t width) override;
   void scale(float* x, float by, const std::vector<float>& bias, int64_t rows, int64_t width) override;
   const float* given(const AuxValue& value, Buffer& room) override;
@@ -82,6 +89,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
 
   void from_host(float* to, const float* from, int64_t n) { stream_.from_host(to, from, bytes_of<float>(n)); }
   void to_host(float* to, const float* from, int64_t n);
+  const float* fetched(const float* from, int64_t n);  // the numbers, until the next call
   void wait() { stream_.wait(); }
   // After this nothing is under way, whatever went wrong before.
   void settle() noexcept;
@@ -120,14 +128,16 @@ class DeviceCompute final : public Compute, public BufferMemory {
   static uint64_t bytes_of(int64_t n) {
     return static_cast<uint64_t>(n) * sizeof(T);
   }
-  void dense(const Dense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
+  void project(const Projection& one, const void* x, DeviceType type, int64_t rows, const Side& side);
+  void dense(const DeviceDense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
              DeviceActivation f, bool add);
-  void norm(const LayerNorm& layer, const float* x, void* y, DeviceType of_y, int64_t rows);
+  DeviceRotary turns_of(const Rotary& rotary, int64_t max_length) const;
 
   std::shared_ptr<const DeviceTensors> tensors_;
   const Device* device_;
   Stream stream_;
   PinnedMemory pinned_;  // what `arrays_` was filled from
+  PinnedMemory seen_;    // what came from the device
   bool in_flight_ = false;
   uint64_t allocations_ = 0;
   std::vector<char> packed_;
@@ -137,7 +147,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
   const int32_t* placed_ids_ = nullptr;
   std::map<std::pair<int64_t, StepResult>, Step> graphs_;
   std::pair<uint64_t, uint64_t> graphs_of_{};
-  Buffer arrays_{this}, scratch_{this}, heads_{this}, results_{this};
+  Buffer arrays_{this}, scratch_{this}, heads_{this}, inner_{this}, results_{this};
   std::vector<int32_t> ids_;
   std::vector<float> top_, norms_;
 };

@@ -209,13 +209,15 @@ void Model::move_to(const std::shared_ptr<const Device>& device) {
       for (const Attention* attention : {&layer.self, &layer.cross}) {
         if (!attention->block) continue;
         add(attention->norm);
+        tensors->add_together(attention->block->made_together(), manifest_.tf32);
         attention->block->each_stored(add);
         for (const attn_port* port : attention->block->mechanism().ports())
           carries_ |= port->kind == ATTN_AUX_IN || port->kind == ATTN_AUX_OUT;
       }
       const FeedForward& ffn = layer.feed_forward;
       add(ffn.norm);
-      for (const Dense* dense : {&ffn.in, &ffn.gate, &ffn.out}) add(*dense);
+      if (manifest_.gated) tensors->add_together({&ffn.gate, &ffn.in}, manifest_.tf32);
+      for (const Dense* dense : {&ffn.in, &ffn.out}) add(*dense);
     }
     if (manifest_.final_norm && !stack->layers.empty()) add(stack->norm);
   }

@@ -20,15 +20,17 @@ void Transformer::load(LayerReader& from, const std::string& name, int count) {
   if (manifest_.final_norm) norm = from.norm(name + ".norm", d);
 }
 
+// f(in, type of in); type: what it takes beside f32.
 template <class F>
-void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, F&& f) const {
+void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, DeviceType type,
+                           F&& f) const {
   if (manifest_.norm == Norm::pre) {
     float* normed = ws.normed.get<float>(rows * manifest_.d_model);
-    ws.compute->norm(around, x, normed, rows);
-    f(normed);
+    ws.compute->norm(around, x, normed, type, rows);
+    f(normed, type);
   } else {
-    f(x);
-    ws.compute->norm(around, x, x, rows);
+    f(x, DeviceType::f32);
+    ws.compute->norm(around, x, x, DeviceType::f32, rows);
   }
 }
 
@@ -44,8 +46,10 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
       if (!attention->block) continue;
       const bool cross = attention == &layer.cross;
       const Plan* plan = walk.plans ? &(*walk.plans)[block++] : nullptr;
-      residual(ws, attention->norm, x, rows, [&](const float* in) {
-        const BlockCall call{walk.self, cross ? walk.cross : walk.self, in, cross ? walk.memory : in, x, walk.aux};
+      const DeviceType type = plan ? type_of(*plan) : DeviceType::f32;
+      residual(ws, attention->norm, x, rows, type, [&](const void* in, DeviceType of_in) {
+        const BlockCall call{walk.self, cross ? walk.cross : walk.self, in, of_in, cross ? walk.memory : in, x,
+                             walk.aux};
         const BlockChoice& choice = attention->block->choice();
         if (walk.probe && walk.probe->role == choice.role && walk.probe->layer == choice.layer)
           attention->block->attention(ws, call, walk.probe->weights);
@@ -53,20 +57,19 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
       });
       show(attention->block->path());
     }
-    residual(ws, layer.feed_forward.norm, x, rows, [&](const float* in) {
-      const FeedForward& ffn = layer.feed_forward;
-      float* hidden = ws.hidden.get<float>(rows * width * (manifest_.gated ? 2 : 1));
-      ws.compute->dense(manifest_.gated ? ffn.gate : ffn.in, in, hidden, rows, manifest_.activation);
-      if (manifest_.gated) {
-        float* plain = hidden + rows * width;
-        ws.compute->dense(ffn.in, in, plain, rows);
-        ws.compute->multiply(hidden, plain, rows, width);
-      }
-      ws.compute->dense_add(ffn.out, hidden, DeviceType::f32, x, rows);
+    const FeedForward& ffn = layer.feed_forward;
+    const Dense* const gate = manifest_.gated ? &ffn.gate : nullptr;
+    DeviceType type = ws.compute->takes(ffn.in);
+    if (gate && ws.compute->takes(*gate) != type) type = DeviceType::f32;
+    residual(ws, ffn.norm, x, rows, type, [&](const void* in, DeviceType of_in) {
+      float* hidden = ws.hidden.get<float>(rows * width * (gate ? 2 : 1));
+      const DeviceType of_out = ws.compute->takes(ffn.out);
+      const void* const inner = ws.compute->inner(gate, ffn.in, in, of_in, hidden, of_out, rows, manifest_.activation);
+      ws.compute->dense_add(ffn.out, inner, of_out, x, rows);
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
-  if (manifest_.final_norm) ws.compute->norm(norm, x, x, rows);
+  if (manifest_.final_norm) ws.compute->norm(norm, x, x, DeviceType::f32, rows);
   show(name_);
 }
 

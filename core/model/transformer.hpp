@@ -65,7 +65,7 @@ class Transformer {
 
  private:
   template <class F>
-  void residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, F&& f) const;
+  void residual(Workspace& ws, const LayerNorm& around, float* x, int64_t rows, DeviceType type, F&& f) const;
 
   const Manifest& manifest_;
   std::string name_;

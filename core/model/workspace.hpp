@@ -47,6 +47,8 @@ enum class PlanKind { encode, append, step };
 using PlanKey = std::tuple<PlanKind, int64_t, int64_t>;  // kind, rows, tokens
 using Plans = std::vector<Plan>;                         // of the blocks that run, in their order
 
+struct Projection;
+
 struct Workspace {
   Workspace();
   ~Workspace();
@@ -58,6 +60,7 @@ struct Workspace {
   Threads* threads = nullptr;
   std::vector<Buffer> ports;
   std::vector<attn_tensor> tensors;
+  std::vector<Projection> of_queries, of_keys;  // of a block; one list where both sides are the same rows
   attn_exec exec{};
   Buffer scratch, x, normed, y, hidden, memory, scores;
   Buffer input, context;  // of a block, where it computes in 16 bits

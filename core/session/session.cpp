@@ -484,29 +484,28 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   const Manifest& m = model.manifest();
   const int64_t d = m.d_model, width = model.outputs(), length = tokens.length, all = tokens.batch * length;
   const float* x = nullptr;
-  std::vector<float> room;
-  float* scores = logits;  // of all tokens; NULL: of the last ones alone
+  const float* scores = logits;  // of all tokens; NULL: of the last ones alone
   if (ws.device && length == 1) {
-    if (!scores) {
-      room.resize(static_cast<size_t>(all * width));
-      scores = room.data();
-    }
     model.step(ws, {});
-    ws.device->to_host(scores, ws.scores.get<float>(all * width), all * width);
+    const float* const made = ws.scores.get<float>(all * width);
+    if (logits)
+      ws.device->to_host(logits, made, all * width);
+    else
+      scores = ws.device->fetched(made, all * width);
   } else {
     x = model.decoder().step(ws, model.decoder().begin_step(ws));
-    if (scores) model.logits(ws, x, all, scores);
+    if (logits) model.logits(ws, x, all, logits);
   }
   int64_t row = 0;
   for (Session* s : sessions)
     for (int r = 0; r < s->rows(); ++r, ++row) {
       const int32_t n = ws.target.lengths[row];
-      float* rows = scores ? scores + row * length * width : nullptr;
+      float* const rows = logits ? logits + row * length * width : nullptr;
       if (logits) std::fill(rows + n * width, rows + length * width, 0.0f);
       if (n == 0) continue;
       float* last = s->last_.data() + r * width;
-      if (rows)
-        std::copy_n(rows + (n - 1) * width, width, last);
+      if (scores)
+        std::copy_n(scores + (row * length + n - 1) * width, width, last);
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
       // Those kept for generate() are as the model made them.

@@ -537,29 +537,52 @@ TEST_F(DeviceLibrary, ClearsPadding) {
   }
 }
 
-TEST_F(DeviceLibrary, AddsMultipliesAndScales) {
+TEST_F(DeviceLibrary, AddsAndScales) {
   for (const int64_t width : {1, 3, 64, 65, 1028})
     for (const int64_t off : {0, 1}) {
       const int64_t n = 3 * width;
       const auto x = random_floats(n, 14), y = random_floats(n, 15), bias = random_floats(width, 16);
-      float *sum = give(x, off), *product = give(x, off), *scaled = give(x, off), *moved = give(x);
+      float *sum = give(x, off), *scaled = give(x, off), *moved = give(x);
       run(table().add, sum, give(y), kF32, n);
-      run(table().multiply, product, give(y), n);
       run(table().scale, scaled, 0.5f, nullptr, 3, width);
       run(table().scale, moved, 0.25f, give(bias, off), 3, width);
-      Doubles sums, products, halves, quarters;
+      Doubles sums, halves, quarters;
       for (int64_t i = 0; i < n; ++i) {
         sums.push_back(double{x[i]} + y[i]);
-        products.push_back(double{x[i]} * y[i]);
         halves.push_back(double{x[i]} / 2);
         quarters.push_back(double{x[i]} / 4 + bias[i % width]);
       }
       expect_close(take(sum, sums.size()), sums, "add");
-      expect_close(take(product, sums.size()), products, "multiply");
       expect_close(take(scaled, sums.size()), halves, "scale");
       expect_close(take(moved, sums.size()), quarters, "scale and move");
     }
   run(table().add, nullptr, nullptr, kF32, 0);
+}
+
+TEST_F(DeviceLibrary, Gates) {
+  for (const DeviceActivation f : kActivations)
+    for (const int64_t n : {1, 65, 1028})
+      for (const int64_t off : {0, 1}) {
+        const std::string what = "f " + std::to_string(static_cast<int>(f)) + ", " + std::to_string(n);
+        const auto x = random_floats(n, 17), y = random_floats(n, 18);
+        float *gated = give(x, off), *const by = give(y);
+        run(table().gate, gated, by, n, f, gated, kF32, 1, n);
+        float* const alone = make<float>(n);
+        run(table().gate, give(x, off), nullptr, n, f, alone, kF32, 1, n);
+        Doubles products, activations;
+        for (size_t i = 0; i < x.size(); ++i) {
+          activations.push_back(activated(x[i], f));
+          products.push_back(activations.back() * y[i]);
+        }
+        const Floats in_f32 = take(gated, x.size());
+        expect_close(in_f32, products, what);
+        expect_close(take(alone, x.size()), activations, what + ", alone");
+        for (const DeviceType type : kHalves) {
+          void* const to = make_in(type, n, off);
+          run(table().gate, give(x, off), by, n, f, to, type, 1, n);
+          expect_rounded(take_in(type, to, x.size()), in_f32, type, what);
+        }
+      }
 }
 
 TEST_F(DeviceLibrary, TurnsInBothLayouts) {
@@ -607,6 +630,58 @@ TEST_F(DeviceLibrary, RepeatsHeads) {
   }
   EXPECT_EQ(ATTN_INVALID, code_of(table().repeat_heads, nullptr, nullptr, kF32, 1, 2, 5, 4));
   EXPECT_EQ("5 heads cannot share 2 heads of keys: they must be a multiple", message());
+}
+
+// Heads of q, k and v from rows that have all of them: as turn and repeat_heads make them.
+TEST_F(DeviceLibrary, SpreadsHeads) {
+  const int64_t batch = 2, length = 3, rows = batch * length, max_length = 7, width = 12, wide = 20;
+  const Ids first{5, 1};
+  struct Part {
+    int64_t made, heads, width;
+    bool turns;
+  };
+  const std::vector<Part> parts{{4, 4, width, true}, {2, 4, width, true}, {2, 4, wide, false}};
+  const int64_t made = 6 * width + 2 * wide;
+  const auto x = random_floats(rows * made, 25);
+  for (const bool halves : {true, false})
+    for (const int64_t pairs : {6, 5})
+      for (const DeviceType type : {kF32, DeviceType::bf16, DeviceType::f16}) {
+        Floats turns;
+        for (int64_t i = 0; i < max_length * pairs; ++i) {
+          turns.push_back(static_cast<float>(std::cos(0.3 * static_cast<double>(i))));
+          turns.push_back(static_cast<float>(std::sin(0.3 * static_cast<double>(i))));
+        }
+        const DeviceRotary layer{give(turns), max_length, pairs, halves ? 1 : 2, halves ? pairs : 1};
+        std::vector<DeviceHeads> to;
+        for (const Part& p : parts)
+          to.push_back({make_in(type, rows * p.heads * p.width), p.made, p.heads, p.width, p.turns});
+        const int32_t* const at = give(first);
+        run(table().spread, to.data(), int64_t{3}, &layer, give(x), type, at, batch, length);
+        int64_t from = 0;
+        for (size_t k = 0; k < parts.size(); ++k) {
+          const Part& p = parts[k];
+          const int64_t numbers = p.made * p.width, n = rows * p.heads * p.width;
+          Floats alone;
+          for (int64_t r = 0; r < rows; ++r)
+            alone.insert(alone.end(), x.begin() + r * made + from, x.begin() + r * made + from + numbers);
+          float *const plain = give(alone), *const repeated = make<float>(n);
+          if (p.turns) run(table().turn, &layer, plain, plain, kF32, at, batch, length, p.made, p.width);
+          run(table().repeat_heads, plain, repeated, kF32, rows, p.made, p.heads, p.width);
+          const auto count = static_cast<size_t>(n);
+          const std::string what = std::to_string(static_cast<int>(type)) + ", part " + std::to_string(k);
+          const Floats got = take_in(type, to[k].to, count), want = take(repeated, count);
+          if (type == kF32)
+            expect_close(got, Doubles(want.begin(), want.end()), what, 1e-7);
+          else
+            expect_rounded(got, want, type, what);
+          from += numbers;
+        }
+      }
+  const DeviceHeads uneven{nullptr, 2, 5, 4, false};
+  EXPECT_EQ(ATTN_INVALID, code_of(table().spread, &uneven, int64_t{1}, nullptr, nullptr, kF32, nullptr, 1, 1));
+  EXPECT_EQ("5 heads cannot share 2 heads of keys: they must be a multiple", message());
+  EXPECT_EQ(ATTN_INVALID, code_of(table().spread, &uneven, int64_t{5}, nullptr, nullptr, kF32, nullptr, 1, 1));
+  EXPECT_EQ("5 parts of a row: at most 4 are possible", message());
 }
 
 // Rows of scores with ties, infinities and NaN.
@@ -1010,8 +1085,8 @@ TEST_F(DeviceLibraryOfTwo, RunsOnItsOwnStreamsAlone) {
   const DeviceTable& t = table();
   for (const uintptr_t stream : {streams[1], uintptr_t{0}})
     expect_refusals(stream, t.wait, t.from_host, t.to_host, t.copy, t.zero, t.begin_capture, t.end_capture, t.launch,
-                    t.pack, t.dense, t.round_to_16_bits, t.norm, t.embed, t.clear_padding, t.add, t.multiply, t.scale,
-                    t.normalise_heads, t.turn, t.repeat_heads, t.best, t.top);
+                    t.pack, t.dense, t.round_to_16_bits, t.norm, t.embed, t.clear_padding, t.add, t.gate, t.scale,
+                    t.normalise_heads, t.turn, t.repeat_heads, t.spread, t.best, t.top);
   table().free_stream(devices[0], streams[1]);
   EXPECT_EQ(ATTN_OK, table().wait(devices[1], streams[1], &error)) << error.message;
 }

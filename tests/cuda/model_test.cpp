@@ -283,6 +283,25 @@ TEST(DeviceModel, IsADecoderAlone) {
   expect_near(logits[0], logits[1], 2e-4f);
 }
 
+#ifndef ATTNKIT_ON_A_GPU
+// Beside the products: what a step costs at batch 1 is launches.
+TEST(DeviceModel, HasFewKernelsInAStep) {
+  const int layers = 2;
+  for (const auto& [type, more] : {std::pair("f32", 0), {"bf16", 1}}) {  // before the scores their inputs are rounded
+    const Loaded model = open(typed(sample("language-model.toml"), type), numbers, 2);
+    Session session(model, 1);
+    const Tokens prompt{3, 14, 15};
+    Session* self = &session;
+    Session::write({&self, 1}, row(prompt), nullptr);
+    session.generate(3);
+    const uint64_t before = emulator::kernels_run();
+    session.generate(1);
+    // Norm, heads, attention; norm, gate.  Embedding, last norm, the best score.
+    EXPECT_EQ(static_cast<uint64_t>(5 * layers + 3 + more), emulator::kernels_run() - before) << type;
+  }
+}
+#endif
+
 TEST(DeviceModel, IsAnEncoderAlone) {
   const Both both(sample("sentence-encoder.toml"), numbers);  // norms behind, learned positions, a pool
   const Tokens text{3, 14, 15, 9, 2, 6, -1, -1};

@@ -554,14 +554,14 @@ TEST(LinearVariant, AKeyChangesNothingOfThoseThatDoNotSeeIt) {
   }
 }
 
-// Rows that see more than the 1024 keys of a block beside rows that do not, some with few queries, in calls of one
+// Rows that see more than the 256 keys of a block beside rows that do not, some with few queries, in calls of one
 // kernel and of another: as the CPU has it, and each with the bits that it has alone.
 TEST(SoftmaxVariant, SplitsTheKeysOfFewQueries) {
   attn_block block = make_block(ATTN_DECODER_SELF, true, 4, 8, 8);
   block.kv_heads = 2;
   const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block),
       there(load(ATTNKIT_EMULATED_DIR "/softmax.so"), block);
-  const std::vector<int32_t> lengths = {2600, 1022, 1024, 0};
+  const std::vector<int32_t> lengths = {2600, 254, 256, 0};
   const int64_t most = 2700;
   Inputs in(here, 4, most, most, 1), same(there, 4, most, most, 1);
   const auto plan = [&](const Mechanism& mech, int64_t batch, int64_t rows) {

@@ -86,7 +86,8 @@ void embed(DeviceHandle& device, uintptr_t stream, const DeviceEmbedding* layer,
 void clear_padding(DeviceHandle& device, uintptr_t stream, float* x, const int32_t* lengths, int64_t batch,
                    int64_t length, int64_t width);
 void add(DeviceHandle& device, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n);
-void multiply(DeviceHandle& device, uintptr_t stream, float* x, const float* y, int64_t n);
+void gate(DeviceHandle& device, uintptr_t stream, const float* x, const float* y, int64_t next, DeviceActivation f,
+          void* to, DeviceType of_to, int64_t rows, int64_t width);
 void scale(DeviceHandle& device, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows,
            int64_t width);
 void normalise_heads(DeviceHandle& device, uintptr_t stream, void* o, DeviceType of_o, int64_t rows, int64_t heads,
@@ -95,6 +96,8 @@ void turn(DeviceHandle& device, uintptr_t stream, const DeviceRotary* layer, con
           const int32_t* first, int64_t batch, int64_t length, int64_t heads, int64_t width);
 void repeat_heads(DeviceHandle& device, uintptr_t stream, const float* from, void* to, DeviceType of_to, int64_t rows,
                   int64_t kv_heads, int64_t heads, int64_t width);
+void spread(DeviceHandle& device, uintptr_t stream, const DeviceHeads* parts, int64_t count, const DeviceRotary* layer,
+            const float* x, DeviceType of_to, const int32_t* first, int64_t batch, int64_t length);
 void best(DeviceHandle& device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs, int32_t* best);
 void top(DeviceHandle& device, uintptr_t stream, const float* scores, int64_t rows, int64_t outputs, int64_t count,
          int32_t* ids, float* top, float* norms);

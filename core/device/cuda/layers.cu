@@ -46,13 +46,9 @@ struct Round {
   }
 };
 
-struct Times {
-  __device__ float operator()(float a, float b) const { return a * b; }
-};
-
-// x = f(x, y)
-template <class F, class T>
-struct Combine {
+// x += y
+template <class T>
+struct Add {
   float* x;
   const T* y;
   template <int kWidth>
@@ -60,7 +56,7 @@ struct Combine {
     auto v = load<kWidth>(x + i);
     const auto other = load<kWidth>(y + i);
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) v.at[k] = F{}(v.at[k], other.at[k]);
+    for (int k = 0; k < kWidth; ++k) v.at[k] += other.at[k];
     store(v, x + i);
   }
 };
@@ -119,6 +115,27 @@ struct Activate {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) v.at[k] = activated(f, v.at[k] + more.at[k]);
     store(v, y + row * width + column);
+  }
+};
+
+template <class T>
+struct Gate {
+  const float *x, *y;
+  int64_t next;
+  DeviceActivation f;
+  T* to;
+  int64_t width;
+  template <int kWidth>
+  __device__ void at(int64_t row, int64_t column) const {
+    auto v = load<kWidth>(x + row * next + column);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) v.at[k] = activated(f, v.at[k]);
+    if (y) {
+      const auto by = load<kWidth>(y + row * next + column);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) v.at[k] *= by.at[k];
+    }
+    store(v, to + row * width + column);
   }
 };
 
@@ -199,6 +216,49 @@ struct RepeatHeads {
   __device__ void at(int64_t row, int64_t column) const {  // of (rows heads, width)
     const unsigned r = static_cast<unsigned>(row) / heads, head = static_cast<unsigned>(row) - r * heads;
     store(load<kWidth>(from + (r * kv_heads + head / times) * width + column), to + row * width + column);
+  }
+};
+
+// A row's columns are those of all parts, one behind the other.
+template <class T>
+struct Spread {
+  DeviceHeads parts[kMostHeads];
+  DeviceRotary layer;
+  const float* x;
+  const int32_t* first;
+  unsigned length;
+  int64_t made;  // numbers of a row of x
+  __device__ float turned(const float* head, int channel, int64_t row) const {
+    const int pairs = static_cast<int>(layer.pairs);
+    if (channel >= 2 * pairs) return head[channel];
+    const bool halves = layer.first == 1;
+    const int pair = halves ? channel % pairs : channel / 2;
+    const bool is_other = halves ? channel >= pairs : channel % 2 == 1;
+    const unsigned b = static_cast<unsigned>(row) / length;
+    const int64_t position = min((first ? first[b] : 0) + (row - int64_t{b} * length), layer.max_length - 1);
+    const float* by = layer.turns + (position * layer.pairs + pair) * 2;
+    const float *one = head + pair * layer.first, *other = one + layer.second;
+    return is_other ? *other * by[0] + *one * by[1] : *one * by[0] - *other * by[1];
+  }
+  template <int kWidth>
+  __device__ void at(int64_t row, int64_t column) const {
+    const float* from = x + row * made;
+#pragma unroll
+    for (int k = 0; k < kMostHeads; ++k) {  // no part by a number that is not constant: it would lie in local memory
+      const DeviceHeads& part = parts[k];
+      const int64_t size = part.heads * part.width;
+      if (column < size) {
+        const auto width = static_cast<unsigned>(part.width), at = static_cast<unsigned>(column);
+        const unsigned head = at / width, channel = at - head * width;
+        const auto times = static_cast<unsigned>(part.heads / part.made);
+        from += int64_t{head / times} * part.width;
+        static_cast<T*>(part.to)[row * size + column] =
+            attnkit::cuda::narrowed<T>(part.turns ? turned(from, static_cast<int>(channel), row) : from[channel]);
+        return;
+      }
+      column -= size;
+      from += part.made * part.width;
+    }
   }
 };
 
@@ -349,12 +409,17 @@ void clear_padding(DeviceHandle&, uintptr_t stream, float* x, const int32_t* len
 void add(DeviceHandle&, uintptr_t stream, float* x, const void* y, DeviceType of_y, int64_t n) {
   with_type(of_y, [&](auto number) {
     const auto* const from = static_cast<const decltype(number)*>(y);
-    for_each(stream, "sums", Combine<Sum, decltype(number)>{x, from}, 1, n, are_by_four(n, x, from));
+    for_each(stream, "sums", Add<decltype(number)>{x, from}, 1, n, are_by_four(n, x, from));
   });
 }
 
-void multiply(DeviceHandle&, uintptr_t stream, float* x, const float* y, int64_t n) {
-  for_each(stream, "products", Combine<Times, float>{x, y}, 1, n, are_by_four(n, x, y));
+void gate(DeviceHandle&, uintptr_t stream, const float* x, const float* y, int64_t next, DeviceActivation f, void* to,
+          DeviceType of_to, int64_t rows, int64_t width) {
+  with_type(of_to, [&](auto number) {
+    auto* const at = static_cast<decltype(number)*>(to);
+    for_each(stream, "gates", Gate<decltype(number)>{x, y, next, f, at, width}, rows, width,
+             next % 4 == 0 && are_by_four(width, x, y, at));
+  });
 }
 
 void scale(DeviceHandle&, uintptr_t stream, float* x, float scale, const float* bias, int64_t rows, int64_t width) {
@@ -386,6 +451,26 @@ void repeat_heads(DeviceHandle&, uintptr_t stream, const float* from, void* to, 
              RepeatHeads<T>{from, at, static_cast<unsigned>(heads), static_cast<unsigned>(heads / kv_heads), kv_heads,
                             width},
              rows * heads, width, are_by_four(width, from, at));
+  });
+}
+
+void spread(DeviceHandle&, uintptr_t stream, const DeviceHeads* parts, int64_t count, const DeviceRotary* layer,
+            const float* x, DeviceType of_to, const int32_t* first, int64_t batch, int64_t length) {
+  if (count > kMostHeads) throw invalid(count, " parts of a row: at most ", kMostHeads, " are possible");
+  expect_rows("heads", batch, length);
+  DeviceHeads all[kMostHeads] = {};
+  int64_t made = 0, width = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (parts[i].made < 1 || parts[i].heads % parts[i].made != 0)
+      throw invalid(parts[i].heads, " heads cannot share ", parts[i].made, " heads of keys: they must be a multiple");
+    all[i] = parts[i];
+    made += parts[i].made * parts[i].width;
+    width += parts[i].heads * parts[i].width;
+  }
+  with_type(of_to, [&](auto number) {
+    Spread<decltype(number)> f{{}, layer ? *layer : DeviceRotary{}, x, first, static_cast<unsigned>(length), made};
+    std::copy(all, all + kMostHeads, f.parts);
+    for_each(stream, "heads", f, batch * length, width, false);
   });
 }
 

@@ -160,11 +160,12 @@ constexpr DeviceTable kTable = {
     OnStream<device::embed>::call,
     OnStream<device::clear_padding>::call,
     OnStream<device::add>::call,
-    OnStream<device::multiply>::call,
+    OnStream<device::gate>::call,
     OnStream<device::scale>::call,
     OnStream<device::normalise_heads>::call,
     OnStream<device::turn>::call,
     OnStream<device::repeat_heads>::call,
+    OnStream<device::spread>::call,
     OnStream<device::best>::call,
     OnStream<device::top>::call,
 };

@@ -13,7 +13,7 @@ namespace attnkit::cuda::attend {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kFew = 4;                  // queries of a row up to which its keys are shared among slices
-constexpr int kSpan = 1024;              // keys of such a row for a block
+constexpr int kSpan = 256;               // keys of such a row for a block
 constexpr int kNarrow = 64, kWide = 16;  // keys of a tile, by the width of heads
 constexpr int kAllKeys = std::numeric_limits<int>::max();
 template <class Real>

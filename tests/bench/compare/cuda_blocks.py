@@ -1,6 +1,6 @@
 """One block of attention on a GPU: attnkit beside PyTorch and flash-linear-attention, in turns in one process.
 
-    PYTHONPATH=build/lib/attnkit/python venv/bin/python tests/bench/compare/cuda.py [--shape 32x16x64,4x16x128] [--length 512,4096] [--type bf16,f16,f32]
+    PYTHONPATH=build/lib/attnkit/python venv/bin/python tests/bench/compare/cuda_blocks.py [--shape 32x16x64,4x16x128] [--length 512,4096] [--type bf16,f16,f32]
         [--work softmax,relu,linear,cosformer] [--call forward,training] [--form causal,full]
 
 A shape is batch x heads x width.  softmax: PyTorch's scaled_dot_product_attention by each of its kernels that takes the call.  relu, linear, cosformer: causal, by
