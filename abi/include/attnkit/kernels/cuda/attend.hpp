@@ -28,7 +28,7 @@
 #ifndef ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #define ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #include <algorithm>
-#include <attnkit/kernels/cuda/attend_tile.hpp>
+#include <attnkit/kernels/cuda/attend_direct.hpp>
 #include <attnkit/kernels/cuda/launch.hpp>
 
 namespace attnkit::cuda::attend {
@@ -80,47 +80,72 @@ __device__ RealOf<T>* part_of(const Work<T, Reach>& w, int pair, int span) {
   return w.parts + (static_cast<int64_t>(pair) * w.spans + span) * rows * (w.sizes.e + 2);
 }
 
+// False where there are too many rows, or they are too wide.
+template <class T, class Reach, int kMost = kDirect>
+__device__ bool attend_directly(const Work<T, Reach>& w, int pair, int span, const Sight& sight, RealOf<T>* part) {
+  const auto rows = static_cast<int>(sight.queries * w.sizes.group());
+  const auto with = [&](auto most) {
+    Direct<T, Reach, decltype(most)::value>(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight)(rows, span,
+                                                                                                        part);
+  };
+  if (rows > kDirect || !Direct<T, Reach, 1>::takes(w.sizes)) return false;
+  if (rows == 1)
+    with(std::integral_constant<int, 1>{});
+  else if (kMost > 1 && rows > 1)
+    with(std::integral_constant<int, kMost>{});
+  return true;
+}
+
 // A row of a few queries: of its keys one span, if it is split.
 template <class T, class Reach, int kKeys>
 __device__ void attend_few(const Work<T, Reach>& w, int pair, int span, const Sight& sight) {
   const int spans = spans_of(w, sight);
   if (span >= spans) return;
   RealOf<T>* const part = spans > 1 ? part_of(w, pair, span) : nullptr;
+  if (attend_directly(w, pair, span, sight, part)) return;
   Few<T, Reach, kKeys> few(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight);
   const int64_t rows = sight.queries * w.sizes.group();
   for (int64_t first = 0; first < rows; first += 16) few(first, rows, span, part);
 }
 
-// Adds up the parts of rows that were split: a warp for each.
+// Adds up the parts of rows that were split: a block for each, warps taking turns at its spans.
 template <class T, class Reach>
 static __global__ void __launch_bounds__(kThreads) combine_kernel(const Work<T, Reach> w) {
   using Real = RealOf<T>;
+  ATTNKIT_SHARED(Real, mixes, kThreads);
   const Sizes& s = w.sizes;
-  const int pair = static_cast<int>(blockIdx.x), kv = pair % s.kv_heads, group = s.group();
-  const int64_t b = pair / s.kv_heads;
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, r = static_cast<int>(blockIdx.x) / w.pairs;
+  const int kv = pair % s.kv_heads, group = s.group();
+  const int64_t b = pair / s.kv_heads, i = r / group;
+  const int h = kv * group + r % group;
   const Sight sight(w.lengths, b);
-  if (sight.queries > kFew) return;
+  if (sight.queries > kFew || i >= sight.queries) return;
   const int spans = spans_of(w, sight);
   if (spans == 1) return;
   const int64_t next = part_of(w, 0, 1) - part_of(w, 0, 0);
-  for (int r = warp(); r < sight.queries * group; r += kWarps) {
-    const Real* part = part_of(w, pair, 0) + static_cast<int64_t>(r) * (s.e + 2);
-    const int64_t i = r / group;
-    const int h = kv * group + r % group;
-    Real most = part[0], total = 0;
-    for (int span = 1; span < spans; ++span) most = larger(most, part[span * next]);
-    for (int span = 0; span < spans; ++span)
-      total = fused(exponential(part[span * next] - most), part[span * next + 1], total);
-    const bool sees = w.reach.end(sight, i) > 0;
-    const Real by = reciprocal(total);
-    for (int e = lane(); e < s.e; e += 32) {
-      Real mixed = 0;
-      for (int span = 0; span < spans; ++span)
-        mixed = fused(exponential(part[span * next] - most), part[span * next + 2 + e], mixed);
-      w.o.at(b, h, i)[e] = narrowed<T>(sees ? mixed * by : 0);
+  const Real* part = part_of(w, pair, 0) + static_cast<int64_t>(r) * (s.e + 2);
+  Real most = part[0], total = 0;
+  for (int span = lane(); span < spans; span += 32) most = larger(most, part[span * next]);
+  for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
+  for (int span = lane(); span < spans; span += 32)
+    total = fused(exponential(part[span * next] - most), part[span * next + 1], total);
+  total = sum_of_warp(total);
+  const Real by = w.reach.end(sight, i) > 0 ? reciprocal(total) : 0;
+  for (int from = 0; from < s.e; from += 32) {
+    const int e = from + lane();
+    Real mixed = 0;
+#pragma unroll 8
+    for (int span = warp(); span < spans; span += kWarps)
+      if (e < s.e) mixed = fused(exponential(part[span * next] - most), part[span * next + 2 + e], mixed);
+    mixes[threadIdx.x] = mixed;
+    __syncthreads();
+    if (warp() == 0 && e < s.e) {
+      for (int n = 1; n < kWarps; ++n) mixed += mixes[n * 32 + lane()];
+      w.o.at(b, h, i)[e] = narrowed<T>(mixed * by);
     }
-    if (w.lse && lane() == 0) w.lse[(b * s.heads + h) * w.lengths.queries + i] = most + logarithm(total);
+    __syncthreads();
   }
+  if (w.lse && threadIdx.x == 0) w.lse[(b * s.heads + h) * w.lengths.queries + i] = most + logarithm(total);
 }
 
 // Blocks that are to fit into a multiprocessor; f64 is for checks.
@@ -129,15 +154,29 @@ constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
 template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(
-    kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 || sizeof(typename Reach::template Key<T>) == 2 ? 2 : 3>)
-    few_kernel(const Work<T, Reach> w) {
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
   append_and_clear(w, b, kv, sight, tile);
   attend_few<T, Reach, kKeys>(w, pair, tile, sight);
+  if constexpr (Reach::kNear)
+    if (w.states) append_last(w, b, kv, sight, 0, 1);
+}
+
+// Those of rows that all go directly.
+template <class T, class Reach, int kRows>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, kRows == 1 ? 4 : 2>)
+    direct_kernel(const Work<T, Reach> w) {
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
+  const int64_t b = pair / w.sizes.kv_heads;
+  const int kv = pair % w.sizes.kv_heads;
+  const Sight sight(w.lengths, b);
+  const int spans = spans_of(w, sight);
+  if (tile < spans)
+    attend_directly<T, Reach, kRows>(w, pair, tile, sight, spans > 1 ? part_of(w, pair, tile) : nullptr);
+  append_and_clear(w, b, kv, sight, tile);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
@@ -224,8 +263,14 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   };
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
-    if constexpr (!Reach::kListed)
+    if constexpr (!Reach::kListed) {
+      const int64_t rows = lengths.queries * w.sizes.group();
+      if (rows <= 1 && Direct<T, Reach, 1>::takes(w.sizes))
+        return start(direct_kernel<T, Reach, 1>, w.tiles, Direct<T, Reach, 1>::bytes(w.sizes));
+      if (rows <= kDirect && Direct<T, Reach, kDirect>::takes(w.sizes))
+        return start(direct_kernel<T, Reach, kDirect>, w.tiles, Direct<T, Reach, kDirect>::bytes(w.sizes));
       if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
+    }
     start(blocks_kernel<T, Reach, kKeys>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));
   };
   if (keys == kNarrow)
@@ -233,7 +278,8 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   else
     with(std::integral_constant<int, kWide>{});
   if constexpr (!Reach::kNear && !Reach::kListed)
-    if (w.parts && lengths.queries > 0 && (few || lengths.q_len)) start(combine_kernel<T, Reach>, 1, 0);
+    if (w.parts && lengths.queries > 0 && (few || lengths.q_len))
+      start(combine_kernel<T, Reach>, static_cast<int>(std::min<int64_t>(kFew, lengths.queries)) * w.sizes.group(), 0);
   if constexpr (Reach::kNear && sizeof(T) <= sizeof(float))  // f64 never streams
     if (streams && !few && lengths.keys > 0)
       start(append_kernel<T>, tiles_of(std::min<int64_t>(lengths.keys, w.reach.size)), 0);
