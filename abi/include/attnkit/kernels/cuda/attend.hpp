@@ -80,20 +80,10 @@ __device__ RealOf<T>* part_of(const Work<T, Reach>& w, int pair, int span) {
   return w.parts + (static_cast<int64_t>(pair) * w.spans + span) * rows * (w.sizes.e + 2);
 }
 
-// False where there are too many rows, or they are too wide.
-template <class T, class Reach, int kMost = kDirect>
-__device__ bool attend_directly(const Work<T, Reach>& w, int pair, int span, const Sight& sight, RealOf<T>* part) {
-  const auto rows = static_cast<int>(sight.queries * w.sizes.group());
-  const auto with = [&](auto most) {
-    Direct<T, Reach, decltype(most)::value>(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight)(rows, span,
-                                                                                                        part);
-  };
-  if (rows > kDirect || !Direct<T, Reach, 1>::takes(w.sizes)) return false;
-  if (rows == 1)
-    with(std::integral_constant<int, 1>{});
-  else if (kMost > 1 && rows > 1)
-    with(std::integral_constant<int, kMost>{});
-  return true;
+// Is a batch row direct_kernel's?
+template <class T, class Reach>
+__device__ bool goes_directly(const Work<T, Reach>& w, const Sight& sight) {
+  return Direct<T, Reach>::takes(w.sizes) && sight.queries * w.sizes.group() <= kDirect;
 }
 
 // A row of a few queries: of its keys one span, if it is split.
@@ -102,7 +92,6 @@ __device__ void attend_few(const Work<T, Reach>& w, int pair, int span, const Si
   const int spans = spans_of(w, sight);
   if (span >= spans) return;
   RealOf<T>* const part = spans > 1 ? part_of(w, pair, span) : nullptr;
-  if (attend_directly(w, pair, span, sight, part)) return;
   Few<T, Reach, kKeys> few(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight);
   const int64_t rows = sight.queries * w.sizes.group();
   for (int64_t first = 0; first < rows; first += 16) few(first, rows, span, part);
@@ -154,28 +143,32 @@ constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
 // Calls whose rows have few queries each.
 template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) few_kernel(const Work<T, Reach> w) {
+static __global__ void __launch_bounds__(
+    kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 || sizeof(typename Reach::template Key<T>) == 2 ? 2 : 3>)
+    few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
+  if (goes_directly(w, sight)) return;
   append_and_clear(w, b, kv, sight, tile);
   attend_few<T, Reach, kKeys>(w, pair, tile, sight);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
 
-// Those of rows that all go directly.
-template <class T, class Reach, int kRows>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, kRows == 1 ? 4 : 2>)
-    direct_kernel(const Work<T, Reach> w) {
+// The rows that go directly, of any call: a kernel of their own, which needs few registers and little shared memory.
+template <class T, class Reach>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 4>) direct_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
+  if (!goes_directly(w, sight)) return;
   const int spans = spans_of(w, sight);
-  if (tile < spans)
-    attend_directly<T, Reach, kRows>(w, pair, tile, sight, spans > 1 ? part_of(w, pair, tile) : nullptr);
+  if (tile < spans && sight.queries > 0)
+    Direct<T, Reach>(w, b, kv, sight)(static_cast<int>(sight.queries * w.sizes.group()), tile,
+                                      spans > 1 ? part_of(w, pair, tile) : nullptr);
   append_and_clear(w, b, kv, sight, tile);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
@@ -189,6 +182,7 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kerne
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
+  if (goes_directly(w, sight)) return;
   append_and_clear(w, b, kv, sight, tile);
   const int64_t rows = sight.queries * w.sizes.group();
   if constexpr (Reach::kListed) {
@@ -264,11 +258,14 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
     if constexpr (!Reach::kListed) {
-      const int64_t rows = lengths.queries * w.sizes.group();
-      if (rows <= 1 && Direct<T, Reach, 1>::takes(w.sizes))
-        return start(direct_kernel<T, Reach, 1>, w.tiles, Direct<T, Reach, 1>::bytes(w.sizes));
-      if (rows <= kDirect && Direct<T, Reach, kDirect>::takes(w.sizes))
-        return start(direct_kernel<T, Reach, kDirect>, w.tiles, Direct<T, Reach, kDirect>::bytes(w.sizes));
+      const bool all = lengths.queries * w.sizes.group() <= kDirect;
+      if (Direct<T, Reach>::takes(w.sizes) && (all || lengths.q_len)) {
+        const int tiles = w.tiles;
+        if (!all) w.tiles = std::max(1, w.spans);
+        start(direct_kernel<T, Reach>, w.tiles, Direct<T, Reach>::bytes(w.sizes));
+        w.tiles = tiles;
+        if (all) return;
+      }
       if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
     }
     start(blocks_kernel<T, Reach, kKeys>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));

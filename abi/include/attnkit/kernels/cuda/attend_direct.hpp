@@ -1,4 +1,4 @@
-// A row or a few against keys and values that come from memory straight into registers, by the threads of a block.
+// A row against keys and values that come from memory straight into registers, by the threads of a block.
 //
 // This is the token that a session decodes: nothing takes time but the reading of its keys, so all that counts are
 // bytes on their way.  Lanes in teams, a lane for four columns, take every so-manyth key; kAhead keys and values of a
@@ -10,17 +10,16 @@
 
 namespace attnkit::cuda::attend {
 
-constexpr int kDirect = 4;  // rows of a batch row up to which they come here
+constexpr int kDirect = 1;  // rows of a batch row that come here
 
-// kRows: 1, or up to kDirect.
-template <class T, class Reach, int kRows>
+template <class T, class Reach>
 class Direct {
   using Real = RealOf<T>;
-  static constexpr int kAhead = 4;
+  static constexpr int kRows = kDirect, kAhead = 4;
 
  public:
   static __host__ __device__ bool takes(const Sizes& s) {
-    return !Reach::kListed && s.d % 4 == 0 && s.e % 4 == 0 && s.d <= 128 && s.e <= 128;
+    return !Reach::kListed && s.group() <= kDirect && s.d % 4 == 0 && s.e % 4 == 0 && s.d <= 128 && s.e <= 128;
   }
   static uint64_t bytes(const Sizes& s) { return uint64_t{kWarps * kRows} * (s.e + 2) * sizeof(Real); }
 

@@ -475,9 +475,7 @@ __device__ void take_steps(const Work& work, const Head& head, typename Work::Re
 }
 
 template <class Work, int kMost>
-static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8              ? 1
-                                                   : kMost == 1 && !kFollows<typename Work::Map> ? 5
-                                                                                                 : 4)
+static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8 ? 1 : 4)
     steps_kernel(const Work work) {
   const int64_t floats = work.sizes.head_floats();
   const int64_t b = blockIdx.x / work.sizes.heads, h = blockIdx.x % work.sizes.heads;
