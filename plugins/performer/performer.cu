@@ -19,24 +19,53 @@ struct Map {
 
   // omega by feature and column: as it is, and as a block of chunks holds it, so that features lie side by side.
   // Types with names: nvcc's pass for the host sees no body of a __device__ function, and so no lambda that it returns.
-  struct Memory {
-    Rows<const float> omega;
+  struct InMemory {
+    const Rows<const float>& omega;
     __device__ Real operator()(int f, int c) const { return static_cast<Real>(omega.at(0, 0, f)[c]); }
   };
-  struct Table {
+  struct InTable {
     Shared<Real> table;
     int row;
     __device__ Real operator()(int f, int c) const { return static_cast<Real>(table[c * row + f]); }
   };
-  __device__ Memory in_memory() const { return {omega}; }
-  __device__ Table in_table(const Shared<Real>& table) const { return {table, m + 1}; }
+  __device__ InMemory in_memory() const { return {omega}; }
+  __device__ InTable in_table(const Shared<Real>& table) const { return {table, m + 1}; }
   __device__ void load_table(const Shared<Real>& table) const {
     for (int x = static_cast<int>(threadIdx.x); x < m * d; x += kThreads)
       table[x % d * (m + 1) + x / d] = omega.at(0, 0, x / d)[x % d];
     __syncthreads();
   }
 
-  // A lane's projections of x, as visit(f, w_f . x^).
+  // Gives half of the sums to the lane that is kBits away for half of its, and so on until one is left.
+  template <int kBits>
+  __device__ static void halve(Real (&sum)[16]) {
+    const bool upper = (lane() & kBits) != 0;
+#pragma unroll
+    for (int n = 0; n < kBits; ++n)
+      sum[n] = (upper ? sum[n + kBits] : sum[n]) + __shfl_xor_sync(kAll, upper ? sum[n] : sum[n + kBits], kBits);
+    if constexpr (kBits > 1) halve<kBits / 2>(sum);
+  }
+  // A lane's projections of x, as visit(f, w_f . x^).  From memory lanes side by side read a row side by side, a part
+  // of 16 sums each, of which half go to one lane and half to another until each has one.
+  template <class X, class Visit>
+  __device__ void project(const X& x, const InMemory&, const Visit& visit) const {
+#pragma unroll 1
+    for (int from = 0; from < m; from += 16) {
+      Real sum[16] = {};
+#pragma unroll 1
+      for (int c = lane(); c < d; c += 32) {
+        const Real own = x[c];
+        const float* at = omega.at(0, 0, from) + c;
+#pragma unroll
+        for (int n = 0; n < 16; ++n, at += omega.next)
+          if (from + n < m) sum[n] = fused(static_cast<Real>(*at), own, sum[n]);
+      }
+      halve<8>(sum);
+      const Real all = sum[0] + __shfl_xor_sync(kAll, sum[0], 16);
+      const int f = from + lane() % 16;
+      if (f < m && f % 32 == lane()) visit(f, scale * all);
+    }
+  }
   template <class X, class At, class Visit>
   __device__ void project(const X& x, const At& at, const Visit& visit) const {
     for (int from = lane(); from < m; from += 128) {
@@ -55,8 +84,8 @@ struct Map {
   template <class X>
   __device__ Real half_square(const X& x) const {
     double sum = 0;  // of large rows it is large beside what tells features apart
-    for (int c = 0; c < d; ++c) sum = fused(static_cast<double>(x[c]), static_cast<double>(x[c]), sum);
-    return static_cast<Real>(sum) * root / 2;
+    for (int c = lane(); c < d; c += 32) sum = fused(static_cast<double>(x[c]), static_cast<double>(x[c]), sum);
+    return static_cast<Real>(sum_of_warp(sum)) * root / 2;
   }
   template <class X>
   __device__ Real largest(const X& x) const {

@@ -34,7 +34,7 @@ PREDICTED = [
     ("The same call of `local`", "f32 (`blocks_kernel`)", "local", "blocks_kernelIf.*Li64E", 256),
     ("The same call of `local`", "f16, bf16 (`blocks_kernel`)", "local", "blocks_kernelI(6__half|13__nv).*Li64E", 256),
     ("The same call of `local`", "gradient, f32 (`gradient_kernel`)", "local", "gradient_kernelIf.*Li32E", 256),
-    ("The same call of `local`", "one token, 1024 sessions of 8 heads (`few_kernel`)", "local", "few_kernelIf.*Li64E", 256),
+    ("The same call of `local`", "one token, 1024 sessions of 8 heads (`direct_kernel`)", "local", "direct_kernelIf", 256),
     ("The same call of `bigbird`", "f32 (`blocks_kernel`)", "bigbird", "blocks_kernelIf.*Li64E", 256),
     ("The same call of `bigbird`", "f16, bf16 (`blocks_kernel`)", "bigbird", "blocks_kernelI(6__half|13__nv).*Li64E", 256),
     ("The same call of `bigbird`", "gradient, f32 (`gradient_kernel`)", "bigbird", "gradient_kernelIf.*Li32E", 256),

@@ -556,9 +556,7 @@ TEST(LinearVariant, AKeyChangesNothingOfThoseThatDoNotSeeIt) {
 
 // Rows that see more than the 256 keys of a block beside rows that do not, some with few queries, in calls of one
 // kernel and of another: as the CPU has it, and each with the bits that it has alone.
-TEST(SoftmaxVariant, SplitsTheKeysOfFewQueries) {
-  attn_block block = make_block(ATTN_DECODER_SELF, true, 4, 8, 8);
-  block.kv_heads = 2;
+void check_few_queries(attn_block block) {
   const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block),
       there(load(ATTNKIT_EMULATED_DIR "/softmax.so"), block);
   const std::vector<int32_t> lengths = {2600, 254, 256, 0};
@@ -602,6 +600,13 @@ TEST(SoftmaxVariant, SplitsTheKeysOfFewQueries) {
     }
   }
 }
+
+TEST(SoftmaxVariant, SplitsTheKeysOfFewQueries) {
+  attn_block block = make_block(ATTN_DECODER_SELF, true, 4, 8, 8);
+  block.kv_heads = 2;
+  check_few_queries(block);
+}
+TEST(SoftmaxVariant, SplitsTheKeysOfOneQuery) { check_few_queries(make_block(ATTN_DECODER_SELF, true, 4, 12, 20)); }
 
 // Of a whole source, whose last key some do not see: a NaN there is theirs alone who do.
 TEST(SoftmaxVariant, SplitsTheKeysOfASource) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <attnkit/plugin.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -32,21 +33,24 @@ class Memory {
   void* data_ = nullptr;
 };
 
-// Median milliseconds of what `enqueue` puts on the stream.
+// Median milliseconds of what `enqueue` puts on the stream, of as many runs between two events as take a millisecond,
+// up to 20, so that a short one's time is not that of its launch.
 double median(cudaStream_t stream, const std::function<void()>& enqueue) {
   cudaEvent_t begin, end;
   check(cudaEventCreate(&begin), "cudaEventCreate");
   check(cudaEventCreate(&end), "cudaEventCreate");
   std::vector<float> all;
   float total = 0;
+  int runs = 1;
   for (int i = -2; i < 50 && (i < 3 || total < 100); ++i) {
     check(cudaEventRecord(begin, stream), "cudaEventRecord");
-    enqueue();
+    for (int n = 0; n < runs; ++n) enqueue();
     check(cudaEventRecord(end, stream), "cudaEventRecord");
     check(cudaEventSynchronize(end), "a run");
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin, end), "cudaEventElapsedTime");
-    if (i >= 0) all.push_back(ms);
+    if (i >= 0) all.push_back(ms / static_cast<float>(runs));
+    if (i == -1) runs = static_cast<int>(std::clamp(std::ceil(1 / ms), 1.0f, 20.0f));
     total += ms;
   }
   cudaEventDestroy(begin);

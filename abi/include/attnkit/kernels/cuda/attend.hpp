@@ -28,7 +28,7 @@
 #ifndef ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #define ATTNKIT_KERNELS_CUDA_ATTEND_HPP
 #include <algorithm>
-#include <attnkit/kernels/cuda/attend_tile.hpp>
+#include <attnkit/kernels/cuda/attend_direct.hpp>
 #include <attnkit/kernels/cuda/launch.hpp>
 
 namespace attnkit::cuda::attend {
@@ -80,6 +80,12 @@ __device__ RealOf<T>* part_of(const Work<T, Reach>& w, int pair, int span) {
   return w.parts + (static_cast<int64_t>(pair) * w.spans + span) * rows * (w.sizes.e + 2);
 }
 
+// Is a batch row direct_kernel's?
+template <class T, class Reach>
+__device__ bool goes_directly(const Work<T, Reach>& w, const Sight& sight) {
+  return Direct<T, Reach>::takes(w.sizes) && sight.queries * w.sizes.group() <= kDirect;
+}
+
 // A row of a few queries: of its keys one span, if it is split.
 template <class T, class Reach, int kKeys>
 __device__ void attend_few(const Work<T, Reach>& w, int pair, int span, const Sight& sight) {
@@ -91,36 +97,44 @@ __device__ void attend_few(const Work<T, Reach>& w, int pair, int span, const Si
   for (int64_t first = 0; first < rows; first += 16) few(first, rows, span, part);
 }
 
-// Adds up the parts of rows that were split: a warp for each.
+// Adds up the parts of rows that were split: a block for each, warps taking turns at its spans.
 template <class T, class Reach>
 static __global__ void __launch_bounds__(kThreads) combine_kernel(const Work<T, Reach> w) {
   using Real = RealOf<T>;
+  ATTNKIT_SHARED(Real, mixes, kThreads);
   const Sizes& s = w.sizes;
-  const int pair = static_cast<int>(blockIdx.x), kv = pair % s.kv_heads, group = s.group();
-  const int64_t b = pair / s.kv_heads;
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, r = static_cast<int>(blockIdx.x) / w.pairs;
+  const int kv = pair % s.kv_heads, group = s.group();
+  const int64_t b = pair / s.kv_heads, i = r / group;
+  const int h = kv * group + r % group;
   const Sight sight(w.lengths, b);
-  if (sight.queries > kFew) return;
+  if (sight.queries > kFew || i >= sight.queries) return;
   const int spans = spans_of(w, sight);
   if (spans == 1) return;
   const int64_t next = part_of(w, 0, 1) - part_of(w, 0, 0);
-  for (int r = warp(); r < sight.queries * group; r += kWarps) {
-    const Real* part = part_of(w, pair, 0) + static_cast<int64_t>(r) * (s.e + 2);
-    const int64_t i = r / group;
-    const int h = kv * group + r % group;
-    Real most = part[0], total = 0;
-    for (int span = 1; span < spans; ++span) most = larger(most, part[span * next]);
-    for (int span = 0; span < spans; ++span)
-      total = fused(exponential(part[span * next] - most), part[span * next + 1], total);
-    const bool sees = w.reach.end(sight, i) > 0;
-    const Real by = reciprocal(total);
-    for (int e = lane(); e < s.e; e += 32) {
-      Real mixed = 0;
-      for (int span = 0; span < spans; ++span)
-        mixed = fused(exponential(part[span * next] - most), part[span * next + 2 + e], mixed);
-      w.o.at(b, h, i)[e] = narrowed<T>(sees ? mixed * by : 0);
+  const Real* part = part_of(w, pair, 0) + static_cast<int64_t>(r) * (s.e + 2);
+  Real most = part[0], total = 0;
+  for (int span = lane(); span < spans; span += 32) most = larger(most, part[span * next]);
+  for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
+  for (int span = lane(); span < spans; span += 32)
+    total = fused(exponential(part[span * next] - most), part[span * next + 1], total);
+  total = sum_of_warp(total);
+  const Real by = w.reach.end(sight, i) > 0 ? reciprocal(total) : 0;
+  for (int from = 0; from < s.e; from += 32) {
+    const int e = from + lane();
+    Real mixed = 0;
+#pragma unroll 8
+    for (int span = warp(); span < spans; span += kWarps)
+      if (e < s.e) mixed = fused(exponential(part[span * next] - most), part[span * next + 2 + e], mixed);
+    mixes[threadIdx.x] = mixed;
+    __syncthreads();
+    if (warp() == 0 && e < s.e) {
+      for (int n = 1; n < kWarps; ++n) mixed += mixes[n * 32 + lane()];
+      w.o.at(b, h, i)[e] = narrowed<T>(mixed * by);
     }
-    if (w.lse && lane() == 0) w.lse[(b * s.heads + h) * w.lengths.queries + i] = most + logarithm(total);
+    __syncthreads();
   }
+  if (w.lse && threadIdx.x == 0) w.lse[(b * s.heads + h) * w.lengths.queries + i] = most + logarithm(total);
 }
 
 // Blocks that are to fit into a multiprocessor; f64 is for checks.
@@ -136,8 +150,26 @@ static __global__ void __launch_bounds__(
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
+  if (goes_directly(w, sight)) return;
   append_and_clear(w, b, kv, sight, tile);
   attend_few<T, Reach, kKeys>(w, pair, tile, sight);
+  if constexpr (Reach::kNear)
+    if (w.states) append_last(w, b, kv, sight, 0, 1);
+}
+
+// The rows that go directly, of any call: a kernel of their own, which needs few registers and little shared memory.
+template <class T, class Reach>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 4>) direct_kernel(const Work<T, Reach> w) {
+  const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
+  const int64_t b = pair / w.sizes.kv_heads;
+  const int kv = pair % w.sizes.kv_heads;
+  const Sight sight(w.lengths, b);
+  if (!goes_directly(w, sight)) return;
+  const int spans = spans_of(w, sight);
+  if (tile < spans && sight.queries > 0)
+    Direct<T, Reach>(w, b, kv, sight)(static_cast<int>(sight.queries * w.sizes.group()), tile,
+                                      spans > 1 ? part_of(w, pair, tile) : nullptr);
+  append_and_clear(w, b, kv, sight, tile);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
@@ -150,6 +182,7 @@ static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kerne
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
+  if (goes_directly(w, sight)) return;
   append_and_clear(w, b, kv, sight, tile);
   const int64_t rows = sight.queries * w.sizes.group();
   if constexpr (Reach::kListed) {
@@ -224,8 +257,17 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   };
   const auto with = [&](auto tile) {
     constexpr int kKeys = decltype(tile)::value;
-    if constexpr (!Reach::kListed)
+    if constexpr (!Reach::kListed) {
+      const bool all = lengths.queries * w.sizes.group() <= kDirect;
+      if (Direct<T, Reach>::takes(w.sizes) && (all || lengths.q_len)) {
+        const int tiles = w.tiles;
+        if (!all) w.tiles = std::max(1, w.spans);
+        start(direct_kernel<T, Reach>, w.tiles, Direct<T, Reach>::bytes(w.sizes));
+        w.tiles = tiles;
+        if (all) return;
+      }
       if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
+    }
     start(blocks_kernel<T, Reach, kKeys>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));
   };
   if (keys == kNarrow)
@@ -233,7 +275,8 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   else
     with(std::integral_constant<int, kWide>{});
   if constexpr (!Reach::kNear && !Reach::kListed)
-    if (w.parts && lengths.queries > 0 && (few || lengths.q_len)) start(combine_kernel<T, Reach>, 1, 0);
+    if (w.parts && lengths.queries > 0 && (few || lengths.q_len))
+      start(combine_kernel<T, Reach>, static_cast<int>(std::min<int64_t>(kFew, lengths.queries)) * w.sizes.group(), 0);
   if constexpr (Reach::kNear && sizeof(T) <= sizeof(float))  // f64 never streams
     if (streams && !few && lengths.keys > 0)
       start(append_kernel<T>, tiles_of(std::min<int64_t>(lengths.keys, w.reach.size)), 0);

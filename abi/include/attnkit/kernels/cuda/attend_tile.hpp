@@ -117,6 +117,13 @@ __device__ void for_fours(int count, int width, const Put& put) {
   }
 }
 
+// Less than infinity, so that scores of -infinity weigh 0.
+template <class Real>
+__device__ Real lowest() {
+  if constexpr (std::is_same_v<Real, double>) return -1.7976931348623157e308;
+  return static_cast<Real>(-3.402823466e38f);
+}
+
 // Up to kRows rows against kKeys keys at a time.
 template <class T, class Reach, int kRows, int kKeys, int kSlices>
 class Attention {
@@ -230,7 +237,7 @@ class Attention {
       const int64_t i = (first + (t < rows ? t : rows - 1)) / size().group();
       seen_[t] = static_cast<int>(w_.reach.end(sight_, i));
       if constexpr (kNear) begin_[t] = static_cast<int>(w_.reach.begin(sight_, i));
-      max_[t] = lowest();
+      max_[t] = lowest<Real>();
       sum_[t] = 0;
       if constexpr (Reach::kListed)
         if (!w_.reach.is_known(kv_, i)) sum_[t] = kUnknown<Real>;
@@ -242,12 +249,6 @@ class Attention {
   __device__ bool sees_any(int r) const {
     if constexpr (kNear) return seen_[r] > begin_[r];
     return seen_[r] > 0;
-  }
-
-  // Less than infinity, so that scores of -infinity weigh 0.
-  __device__ static Real lowest() {
-    if constexpr (std::is_same_v<Real, double>) return -1.7976931348623157e308;
-    return static_cast<Real>(-3.402823466e38f);
   }
 
   __device__ void load(int from, int count) {

@@ -54,7 +54,7 @@ struct Sizes {
   template <class Real>
   uint64_t steps_bytes(int steps) const {
     return static_cast<uint64_t>(steps * ((each ? 3 : 2) * row() + e4() + partial()) + round4(steps * kWarps) +
-                                 (follows ? 3 : 1) * round4(steps)) *
+                                 (follows ? 2 : 0) * round4(steps)) *
            sizeof(Real);
   }
 };
@@ -132,6 +132,9 @@ __device__ void save(const Call<T>& c, const Sizes& s, const At& at, int64_t i, 
   if (c.saved) c.saved[(at.b * s.heads + at.h) * c.lengths.queries + i] = sum;
 }
 
+// The first row of a warp, of rows that warp `from` begins.
+__device__ inline int first_row(int from) { return (warp() + kWarps - from) % kWarps; }
+
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
 // finish(r, x, row): what becomes of the logits of a map that follows.
 struct Nothing {
@@ -140,9 +143,10 @@ struct Nothing {
 };
 template <class Map, bool kQuery, class T, class Finish = Nothing>
 __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T>& from, const Head& head,
-                              int64_t first, int count, int room, Shared<RealOf<T>> to, const Finish& finish = {}) {
+                              int64_t first, int count, int room, Shared<RealOf<T>> to, const Finish& finish = {},
+                              int from_warp = 0) {
   const int64_t before = (kQuery ? head.q_pos : head.past) + first;
-  for (int r = warp(); r < room; r += kWarps) {
+  for (int r = first_row(from_warp); r < room; r += kWarps) {
     const Row<RealOf<T>> row{to + r * s.row(), to + (r * s.row() + s.z_at())};
     if (r < count) {
       const Wide<T> x{from.at(head.b, head.h, first + r)};
@@ -161,8 +165,8 @@ __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T
 
 template <class T>
 __device__ void load_values(const Sizes& s, const Rows<const T>& from, const Head& head, int64_t first, int count,
-                            int room, Shared<RealOf<T>> to) {
-  for (int r = warp(); r < room; r += kWarps) {
+                            int room, Shared<RealOf<T>> to, int from_warp = 0) {
+  for (int r = first_row(from_warp); r < room; r += kWarps) {
     const Wide<T> x{from.at(head.b, head.h, first + r)};
     for (int c = lane(); c < s.e4(); c += 32) to[r * s.e4() + c] = r < count && c < s.e ? x[c] : RealOf<T>{0};
   }
@@ -193,7 +197,8 @@ __device__ void store_columns(Real* p, int n, bool by_four, const Four<Real>& x)
 }
 
 // Up to kMost keys from `done` on, then up to kMost queries from `i` on, against S and z in global memory.  Threads
-// share the columns of S by fours, and its rows by slices.
+// share the columns of S by fours, and its rows by slices.  Each has asked for kAhead of its rows of S before the
+// features are known, so that a single token waits for memory once; keys, queries and values begin with other warps.
 template <int kMost, class Work>
 class Steps {
   using Map = typename Work::Map;
@@ -208,8 +213,12 @@ class Steps {
     queries_ = parts.take<Real>(kMost * size().row());
     values_ = parts.take<Real>(kMost * size().e4());
     by_warp_ = parts.take<Real>(kMost * kWarps);
-    inverse_ = parts.take<Real>(kMost);
     partial_ = parts.take<Real>(kMost * size().partial());
+    const int fours = size().e4() / 4;
+    side_ = fours < kThreads ? fours : kThreads;
+    slices_ = kThreads / side_ < size().features ? kThreads / side_ : size().features;
+    slice_ = static_cast<int>(threadIdx.x) / side_;
+    if (kMost == 1) ask();
     if constexpr (kFollows<Map>) {
       scale_.over = parts.take<int>(kMost);
       if constexpr (kEach<Map>)
@@ -223,6 +232,8 @@ class Steps {
   // Of a map that follows, fewer of both where a key does not suit the scale of those before it.
   __device__ void operator()(int64_t i, std::conditional_t<kFollows<Map>, int&, int> queries, int64_t done,
                              std::conditional_t<kFollows<Map>, int&, int> keys) {
+    if (!asked_) ask();
+    asked_ = false;
     if constexpr (kFollows<Map>) {
       if constexpr (kEach<Map>)
         load_each(done, keys);
@@ -231,28 +242,28 @@ class Steps {
       else if (keys > 0)
         keys = load_following(done, keys);
       while (queries > 0 && head_.needs(i + queries - 1) - done > keys) --queries;
-      load_values(size(), w_.call.v, head_, done, keys, keys, values_);
-      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_,
-                               [&](int, const auto& x, const Row<Real>& row) {
-                                 w_.map.template logits<true>(x, row, w_.map.in_memory());
-                                 w_.map.query(x, row, scales());
-                               });
+      load_features<Map, true>(
+          w_.map, size(), w_.call.q, head_, i, queries, queries, queries_,
+          [&](int, const auto& x, const Row<Real>& row) {
+            w_.map.template logits<true>(x, row, w_.map.in_memory());
+            w_.map.query(x, row, scales());
+          },
+          1);
     } else {
       load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
-      load_values(size(), w_.call.v, head_, done, keys, keys, values_);
-      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_);
+      load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_, {}, 1);
     }
+    load_values(size(), w_.call.v, head_, done, keys, keys, values_, 2);
 #pragma unroll
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
     __syncthreads();
-    denominators(i, queries, keys);
-    const int fours = size().e4() / 4, side = fours < kThreads ? fours : kThreads;
-    const int slices = kThreads / side < size().features ? kThreads / side : size().features;
-    const int slice = static_cast<int>(threadIdx.x) / side;
-    for (int q = static_cast<int>(threadIdx.x) % side; q < fours && slice < slices; q += side)
-      pass(q, slice, slices, queries, keys);
+    denominators(queries, keys);
+    for (int q = first_four(); q < size().e4() / 4 && slice_ < slices_; q += side_) {
+      if (q != first_four()) ask_rows(q);
+      pass(q, queries, keys);
+    }
     __syncthreads();
-    write(i, queries, slices);
+    write(i, queries);
     __syncthreads();  // the next call writes over the rows
   }
 
@@ -260,6 +271,23 @@ class Steps {
   __device__ const Sizes& size() const { return w_.sizes; }
   __device__ Real* z() const { return sums_ + static_cast<int64_t>(size().features) * size().e; }
   __device__ Wide<T> key(int64_t j) const { return {w_.call.k.at(head_.b, head_.h, j)}; }
+  __device__ int first_four() const { return static_cast<int>(threadIdx.x) % side_; }
+  __device__ Quad load_row(int f, int q) const {
+    return load_columns(sums_ + static_cast<int64_t>(f) * size().e + q * 4, size().e - q * 4, size().by_four());
+  }
+  __device__ void ask_rows(int q) {
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n)
+      if (const int f = slice_ + n * slices_; f < size().features) ahead_[n] = load_row(f, q);
+  }
+  __device__ void ask() {
+    if (slice_ < slices_ && first_four() < size().e4() / 4) ask_rows(first_four());
+    if (static_cast<int>(threadIdx.x) < size().features) {
+      z_ahead_ = z()[threadIdx.x];
+      if constexpr (kEach<Map>) scale_.ahead = z()[size().features + threadIdx.x];
+    }
+    asked_ = true;
+  }
   __device__ auto scales() const {
     return [this, c = z() + size().features](int f) { return w_.map.follows ? c[f] : scale_.named; };
   }
@@ -288,6 +316,7 @@ class Steps {
         for (int e = 0; e < size().e; ++e) sums_[static_cast<int64_t>(f) * size().e + e] *= down;
       }
       __syncthreads();
+      ask();
     }
   }
 
@@ -299,7 +328,8 @@ class Steps {
     __syncthreads();
     Real* c = z() + size().features;
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
-      Real most = z()[f] == 0 ? kLeast<Real> : c[f];
+      const Real sum = f < kThreads ? z_ahead_ : z()[f];
+      Real most = sum == 0 ? kLeast<Real> : f < kThreads ? scale_.ahead : c[f];
       for (int j = 0; j < keys; ++j) {
         const int at = j * size().row() + f;
         const Real logit = keys_[at], top = logit > most ? logit : most;  // a NaN is never the largest
@@ -316,11 +346,11 @@ class Steps {
     return sum;
   }
 
-  __device__ void denominators(int64_t i, int queries, int keys) {
+  __device__ void denominators(int queries, int keys) {
     Real* z = this->z();
     Real sum[kMost] = {};
     for (int f = static_cast<int>(threadIdx.x); f < size().features; f += kThreads) {
-      Real now = z[f];
+      Real now = f < kThreads ? z_ahead_ : z[f];
       int j = 0;
 #pragma unroll
       for (int t = 0; t < kMost; ++t) {
@@ -344,68 +374,71 @@ class Steps {
       const Real of_warp = sum_of_warp(sum[t]);
       if (lane() == 0) by_warp_[t * kWarps + warp()] = of_warp;
     }
-    __syncthreads();
-    const int t = static_cast<int>(threadIdx.x);
-    if (t < queries) {
-      Real all = 0;
-      for (int w = 0; w < kWarps; ++w) all += by_warp_[t * kWarps + w];
-      inverse_[t] = reciprocal(guarded(all, w_.call.guard, w_.call.eps));
-      save(w_.call, size(), head_, i + t, all);
-    }
+    if constexpr (kEach<Map>) __syncthreads();  // all have divided the queries
   }
 
-  // The q-th four columns of every `slices`th row of S; what queries read there goes to the slice's part.
-  __device__ void pass(int q, int slice, int slices, int queries, int keys) const {
-    const int e = q * 4, n = size().e - e;
-    const bool by_four = size().by_four();
+  // The q-th four columns of every slices_-th row of S; what queries read there goes to the slice's part.
+  __device__ void pass(int q, int queries, int keys) {
+    const int e = q * 4;
     Quad o[kMost] = {}, one{};
     if (kMost == 1 && keys > 0) one = four<Real>(values_ + e);
-    [[maybe_unused]] constexpr int kUnroll = kMost == 1 ? 4 : 1;
-#pragma unroll kUnroll
-    for (int f = slice; f < size().features; f += slices) {
-      Real* at = sums_ + static_cast<int64_t>(f) * size().e + e;
-      Quad s = load_columns(at, n, by_four);
-      int j = 0;
-      const auto append_to = [&](int limit) {
 #pragma unroll 1
-        for (; j < limit; ++j) {
-          if constexpr (kEach<Map>) s = {shrunk(j, f, s.x), shrunk(j, f, s.y), shrunk(j, f, s.z), shrunk(j, f, s.w)};
-          add<Real>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<Real>(values_ + (j * size().e4() + e)));
-        }
-      };
+    for (int first = slice_; first < size().features; first += kAhead * slices_)
 #pragma unroll
-      for (int t = 0; t < kMost; ++t) {
-        if (t >= queries) continue;
-        append_to(needs_[t]);
-        add<Real>(o[t], queries_[t * size().row() + f], s);
+      for (int n = 0; n < kAhead; ++n) {
+        const int f = first + n * slices_, after = f + kAhead * slices_;
+        if (f >= size().features) break;
+        Quad s = ahead_[n];
+        if (after < size().features) ahead_[n] = load_row(after, q);
+        int j = 0;
+        const auto append_to = [&](int limit) {
+#pragma unroll 1
+          for (; j < limit; ++j) {
+            if constexpr (kEach<Map>) s = {shrunk(j, f, s.x), shrunk(j, f, s.y), shrunk(j, f, s.z), shrunk(j, f, s.w)};
+            add<Real>(s, keys_[j * size().row() + f], kMost == 1 ? one : four<Real>(values_ + (j * size().e4() + e)));
+          }
+        };
+#pragma unroll
+        for (int t = 0; t < kMost; ++t) {
+          if (t >= queries) continue;
+          append_to(needs_[t]);
+          add<Real>(o[t], queries_[t * size().row() + f], s);
+        }
+        append_to(keys);
+        if (keys > 0) store_columns(sums_ + static_cast<int64_t>(f) * size().e + e, size().e - e, size().by_four(), s);
       }
-      append_to(keys);
-      if (keys > 0) store_columns(at, n, by_four, s);
-    }
 #pragma unroll
     for (int t = 0; t < kMost; ++t)
-      if (t < queries) as<Quad>(partial_)[(t * slices + slice) * (size().e4() / 4) + q] = o[t];
+      if (t < queries) as<Quad>(partial_)[(t * slices_ + slice_) * (size().e4() / 4) + q] = o[t];
   }
 
   // Adds the slices in their order.
-  __device__ void write(int64_t i, int queries, int slices) {
+  __device__ void write(int64_t i, int queries) const {
 #pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < queries * size().e; x += kThreads) {
       const int t = x / size().e, e = x % size().e;
-      Real sum = 0;
-      for (int slice = 0; slice < slices; ++slice) sum += partial_[(t * slices + slice) * size().e4() + e];
-      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * inverse_[t] : Real{0});
+      Real sum = 0, all = 0;
+      for (int slice = 0; slice < slices_; ++slice) sum += partial_[(t * slices_ + slice) * size().e4() + e];
+      for (int w = 0; w < kWarps; ++w) all += by_warp_[t * kWarps + w];
+      const Real by = reciprocal(guarded(all, w_.call.guard, w_.call.eps));
+      w_.call.o.at(head_.b, head_.h, i + t)[e] = narrowed<T>(head_.seen(i + t) > 0 ? sum * by : Real{0});
+      if (e == 0) save(w_.call, size(), head_, i + t, all);
     }
   }
 
   const Work& w_;
   const Head& head_;
   Real* sums_;
-  Shared<Real> keys_, queries_, values_, by_warp_, inverse_, partial_;
+  Shared<Real> keys_, queries_, values_, by_warp_, partial_;
+  static constexpr int kAhead = kMost > 1 ? 1 : kFollows<Map> && !kEach<Map> ? 6 : 8;  // as many as registers hold
+  int side_, slices_, slice_;  // threads of a row of S, how many rows they have at a time, and which of these is ours
+  Quad ahead_[kAhead] = {};
+  Real z_ahead_ = 0;
+  bool asked_ = false;
   struct Scale {
     Shared<int> over;
     Shared<Real> down;  // [key][feature]
-    Real named = 0;
+    Real named = 0, ahead = 0;
   };
   struct None {};
   std::conditional_t<kFollows<Map>, Scale, None> scale_;  // no register for who has none
@@ -443,19 +476,18 @@ __device__ void take_steps(const Work& work, const Head& head, typename Work::Re
 }
 
 template <class Work, int kMost>
-static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8              ? 1
-                                                   : kMost == 1 && !kFollows<typename Work::Map> ? 6
-                                                                                                 : 4)
+static __global__ void __launch_bounds__(kThreads, sizeof(typename Work::Real) == 8 ? 1 : 4)
     steps_kernel(const Work work) {
-  const Head head(work.call.lengths, work.sizes.heads);
   const int64_t floats = work.sizes.head_floats();
+  const int64_t b = blockIdx.x / work.sizes.heads, h = blockIdx.x % work.sizes.heads;
   typename Work::Real* sums = work.call.scratch + blockIdx.x * floats;
-  if (work.call.states) {
-    if constexpr (sizeof(*sums) == sizeof(float)) sums = state_of(work.call.states, work.sizes, head);
+  if (work.call.states) {  // before the lengths: S is asked for without them
+    if constexpr (sizeof(*sums) == sizeof(float)) sums = work.call.states.row(b) + h * floats;
   } else {
     for (int64_t f = threadIdx.x; f < floats; f += kThreads) sums[f] = 0;
     __syncthreads();
   }
+  const Head head(work.call.lengths, work.sizes.heads);
   take_steps<kMost>(work, head, sums);
 }
 
