@@ -2,8 +2,8 @@
 # Runs what this folder holds on the GPU of this machine: tests, compute-sanitizer where it is installed, benchmarks.  Installs
 # nothing; writes tables into results/ or the folder that it is given.
 #
-#   ./run.sh [--quick] [RESULTS]    --quick: no compute-sanitizer, and a minute's choice of benchmarks
-#                                   exits 77 where there is no device, 1 when a test fails
+#   ./run.sh [--quick] [RESULTS]    --quick: some minutes: without the slowest tests and compute-sanitizer, and with a
+#                                   choice of benchmarks; exits 77 where there is no device, 1 when a test fails
 set -u
 cd "$(dirname "$0")" || exit 1
 quick=
@@ -30,15 +30,22 @@ check() {  # check NAME COMMAND...; one more at a time than the machine has proc
   ) &
 }
 
+# without FILE...: the tests that these files name, and with --quick the slowest, as a filter
+without() {
+  local filter=- file
+  for file; do [ ! -f "$file" ] || filter+=$(cat "$file"):; done
+  echo "$filter"
+}
+
 check variants bin/attnkit_gpu_variants_test --gtest_brief=1
 check halves bin/attnkit_gpu_halves_test --gtest_brief=1
 check library bin/attnkit_gpu_library_test --gtest_brief=1  # with the machine's cuBLASLt
 for file in device/*.so; do
   name=$(basename "$file" .so)
   check "$name" env ATTNKIT_TEST_PLUGINS="$PWD/device" "bin/${name}_test" --gtest_brief=1 \
-    "--gtest_filter=-$(cat "device/$name.without" 2>/dev/null)"
+    "--gtest_filter=$(without "device/$name.without" ${quick:+"device/$name.slow"})"
   check "$name-conformance" env ATTNKIT_CONFORMANCE_PLUGINS="$PWD/$file" bin/attnkit_conformance --gtest_brief=1 \
-    --gtest_filter=-file_*:process_*
+    "--gtest_filter=-file_*:process_*${quick:+:whole_repeats_often*}"
 done
 wait
 check models env ATTNKIT_DEVICE_LISTS=50 bin/attnkit_gpu_model_test --gtest_brief=1  # alone: it takes all memory
