@@ -518,13 +518,13 @@ class RegisterTiles {
   }
 
   const Work& w_;
-  int b_, h_, fresh_, past_, q_pos_;       // of the Head
-  int to_, keys_end_;                      // the ends of what is asked ahead
-  int asked_ = -1, asked_queries_ = -1;    // the first of the rows that are on their way, or there
-  int i_ = 0, n_ = 0;                      // queries [i_, i_ + n_)
-  int side_ = 0;                           // of the keys that come next
-  bool begun_ = false;                     // has O what S gives?
-  float s_[kM][kN + 1][4], o_[kN + 1][4];  // z and the denominators in the last place, the latter in two columns
+  int b_, h_, fresh_, past_, q_pos_;            // of the Head
+  int to_, keys_end_;                           // the ends of what is asked ahead
+  bool asked_ = false, asked_queries_ = false;  // are the first of them on their way?  Others are asked ahead
+  int i_ = 0, n_ = 0;                           // queries [i_, i_ + n_)
+  int side_ = 0;                                // of the keys that come next
+  bool begun_ = false;                          // has O what S gives?
+  float s_[kM][kN + 1][4], o_[kN + 1][4];       // z and the denominators in the last place, the latter in two columns
   uint32_t a_[kF / 16][4];
   Shared<T> q_, k_, v_, sums_, z_;
   Shared<float> by_, most_;
