@@ -15,7 +15,7 @@ struct Softmax : softmax::Model {
   using Model::Model;
   struct Plan {
     int keys;                                         // of a tile
-    int spans;                                        // of the keys of rows of a few queries
+    int64_t spans;                                    // of the keys of rows of a few queries
     std::shared_ptr<const cuda::cudnn::Whole> whole;  // NULL where cuDNN does not serve
   };
 
@@ -40,7 +40,7 @@ struct Softmax : softmax::Model {
     cuda::with_type<true>(io.o.of(r.ports), [&](auto number) {
       using T = decltype(number);
       attend::run<T>(about.name, r, io, shape, factor_of<T>(), block.causal != 0, plan.keys, attend::Everywhere{},
-                     plan.spans);
+                     static_cast<int>(plan.spans));
     });
   }
 

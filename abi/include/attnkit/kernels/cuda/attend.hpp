@@ -230,8 +230,8 @@ bool is_by_four(const Rows<const T>& rows, int64_t width) {
 }
 
 // The spans that rows of a few queries of such a run may be split into, 0: none is; and the scratch that takes.
-inline int spans_of(const Request& r) {
-  return r.queries > 0 && r.capacity() > kSpan ? static_cast<int>((r.capacity() + kSpan - 1) / kSpan) : 0;
+inline int64_t spans_of(const Request& r) {
+  return r.queries > 0 && r.capacity() > kSpan ? (r.capacity() + kSpan - 1) / kSpan : 0;
 }
 inline uint64_t bytes_of_parts(const Widths& w, const Request& r) {
   const int64_t numbers = r.batch * w.heads * kFew * (w.e + 2) * spans_of(r);

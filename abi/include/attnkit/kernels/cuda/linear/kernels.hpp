@@ -233,7 +233,6 @@ class Steps {
   __device__ void operator()(int64_t i, std::conditional_t<kFollows<Map>, int&, int> queries, int64_t done,
                              std::conditional_t<kFollows<Map>, int&, int> keys) {
     if (!asked_) ask();
-    asked_ = false;
     if constexpr (kFollows<Map>) {
       if constexpr (kEach<Map>)
         load_each(done, keys);
@@ -253,6 +252,7 @@ class Steps {
       load_features<Map, false>(w_.map, size(), w_.call.k, head_, done, keys, keys, keys_);
       load_features<Map, true>(w_.map, size(), w_.call.q, head_, i, queries, queries, queries_, {}, 1);
     }
+    asked_ = false;  // of the next call
     load_values(size(), w_.call.v, head_, done, keys, keys, values_, 2);
 #pragma unroll
     for (int t = 0; t < kMost; ++t) needs_[t] = t < queries ? static_cast<int>(head_.needs(i + t) - done) : 0;
