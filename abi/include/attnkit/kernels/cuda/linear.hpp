@@ -238,23 +238,24 @@ class InF32 {
     };
     using Few = std::integral_constant<int, kSteps>;
     if constexpr (sizeof(Real) == sizeof(float)) {
-      const auto chunks = [&](auto way, uint64_t bytes) {
+      const auto chunks = [&](auto way, uint64_t bytes, uint64_t sums_bytes) {
         using Way = typename decltype(way)::type;
-        const auto start = [&](auto* kernel, int64_t across) {
+        const auto start = [&](auto* kernel, int64_t across, uint64_t bytes) {
           launch(about.name, kernel, {blocks(across), Way::kThreads, bytes}, *r.exec, work);
         };
-        if (is_split && r.keys > 0) start(sums_kernel<Work, Way>, segments_of(r.keys));
+        if (is_split && r.keys > 0) start(sums_kernel<Work, Way>, segments_of(r.keys), sums_bytes);
         if (is_split) {
           const int64_t threads = std::min<int64_t>(kMostThreads, (shape_.e + 32) / 32 * 32);  // e + 1 in whole warps
           launch(about.name, prefixes_kernel, {blocks(shape_.features), static_cast<unsigned>(threads)}, *r.exec,
                  work.sizes, Summed{work.call.lengths, work.call.states, work.call.sums});
         }
-        start(chunks_kernel<Work, Way>, is_split ? std::max<int64_t>(1, segments_of(r.queries)) : 1);
+        start(chunks_kernel<Work, Way>, is_split ? std::max<int64_t>(1, segments_of(r.queries)) : 1, bytes);
       };
       const auto in_chunks = [&] {
         if constexpr (sizeof(Type) == 2 && Elementwise<Device<Real>>)
           if (in_registers<Work>(r.state != nullptr, chunks)) return;
-        chunks(std::type_identity<SharedSums<Work>>{}, sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes());
+        const uint64_t bytes = sizeof(Type) == 2 ? matrix_bytes() : work.sizes.chunk_bytes();
+        chunks(std::type_identity<SharedSums<Work>>{}, bytes, bytes);
       };
       if (is_split) {
         in_chunks();
@@ -271,7 +272,7 @@ class InF32 {
       steps(Few{});
     }
   }
-  // Runs chunks(way, bytes) for heads of the widths that have kernels in registers; false of others.
+  // Runs chunks(way, bytes, bytes of sums) for heads of the widths that have kernels in registers; false of others.
   template <class Work, class Chunks>
   bool in_registers(bool has_state, const Chunks& chunks) const {
     bool found = false;
@@ -279,10 +280,10 @@ class InF32 {
       if constexpr (kD * Device<float>::kFactors <= 128) {
         using Way = RegisterTiles<Work, kD>;
         if (found || shape_.d != kD || shape_.e != kD || (has_state && !Way::kTakesSteps)) return;
-        uint64_t bytes = Way::bytes();
+        uint64_t bytes = Way::bytes(true);
         if (has_state) bytes = std::max(bytes, sizes().template steps_bytes<float>(kSteps));
         if (!fits(bytes)) return;
-        chunks(std::type_identity<Way>{}, bytes);
+        chunks(std::type_identity<Way>{}, bytes, Way::bytes(false));
         found = true;
       }
     };

@@ -40,15 +40,17 @@ class RegisterTiles {
   static constexpr int kThreads = 128 * (kE / kColumns), kBlocks = kThreads > 128 ? 1 : kF == 64 && !kScales ? 3 : 2;
   static constexpr bool kTakesSteps = kThreads == linear::kThreads;
 
-  static constexpr uint64_t bytes() {
-    return sizeof(T) * (kRows * (kQRow + 2 * kKRow + 2 * kVRow) + kF * (kVRow + 8)) +
-           sizeof(float) * (2 * kRows * kFactors + 16);
+  // Of shared memory, for parts with queries or without.
+  static constexpr uint64_t bytes(bool reads) {
+    const uint64_t keys = sizeof(T) * kRows * 2 * (kKRow + kVRow) + sizeof(float) * 2 * kRows * kFactors;
+    return keys + (reads ? sizeof(T) * (kRows * kQRow + kF * (kVRow + 8)) + sizeof(float) * 16 : 0);
   }
 
   template <bool kReads>
   __device__ static void take(const Work& work, const Head& head, const Part& part) {
-    RegisterTiles tiles(work, head, part);
+    RegisterTiles tiles(work, head, part, kReads);
     tiles.load_state(part.begun);
+    if (kReads) tiles.find_most();
     const int to = static_cast<int>(part.to), keys = static_cast<int>(part.keys);
     int i = static_cast<int>(part.from), done = static_cast<int>(part.done);
     for (;;) {
@@ -58,6 +60,7 @@ class RegisterTiles {
       while (done < all && (n == 0 || all - done >= kRows)) {
         const int count = all - done < kRows ? all - done : kRows;
         tiles.template take_keys<false>(done, count);
+        if (kReads) tiles.find_most();
         done += count;
       }
       if (n == 0) break;
@@ -77,7 +80,7 @@ class RegisterTiles {
   }
 
  private:
-  __device__ RegisterTiles(const Work& work, const Head& head, const Part& part)
+  __device__ RegisterTiles(const Work& work, const Head& head, const Part& part, bool reads)
       : w_(work),
         b_(static_cast<int>(head.b)),
         h_(static_cast<int>(head.h)),
@@ -88,12 +91,13 @@ class RegisterTiles {
         keys_end_(static_cast<int>(part.keys)) {
     if (part.from < part.to && needs(to_ - 1) > keys_end_) keys_end_ = needs(to_ - 1);
     SharedParts parts;
-    q_ = parts.take<T>(kRows * kQRow);
     k_ = parts.take<T>(2 * kRows * kKRow);
     v_ = parts.take<T>(2 * kRows * kVRow);
+    by_ = parts.take<float>(2 * kRows * kFactors);
+    if (!reads) return;
+    q_ = parts.take<T>(kRows * kQRow);
     sums_ = parts.take<T>(kF * kVRow);
     z_ = parts.take<T>(kF * 8);
-    by_ = parts.take<float>(2 * kRows * kFactors);
     most_ = parts.take<float>(16);
   }
 
@@ -134,7 +138,6 @@ class RegisterTiles {
       for (int x = 0; x < 4; ++x)
         s_[m][kN][x] = state && t() == 0 && x % 2 == 0 ? state[kF * kE + f + g() + x / 2 * 8] : 0.0f;
     });
-    find_most();
   }
   __device__ void store_state(float* state) const {
     for_features([&](int m, int f) {
@@ -227,7 +230,7 @@ class RegisterTiles {
     } else {
       multiply<false>(k, v, first, n, false);
     }
-    if (kScales && n > 0) find_most();
+    if (kReads && n > 0) find_most();
   }
 
   // Features in the place of keys, and zeros in that of those that do not exist.  Returns whether a value of this
