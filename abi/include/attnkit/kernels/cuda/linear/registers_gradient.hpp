@@ -65,53 +65,47 @@ static __global__ void __launch_bounds__(kRowThreads) rows_kernel(const Work wor
   }
 }
 
-// What queries see, in registers half as wide as Sight's.
+// A block's head of a batch row, and what its queries see, in numbers half as wide as Head's.
 struct Seen {
-  const Lengths& all;
-  int b, queries, fresh, past, q_pos;
-  __device__ Seen(const Lengths& l, const Head& head)
-      : all(l),
-        b(static_cast<int>(head.b)),
-        queries(static_cast<int>(head.queries)),
-        fresh(static_cast<int>(head.fresh)),
-        past(static_cast<int>(head.past)),
-        q_pos(static_cast<int>(head.q_pos)) {}
+  int b, h, queries, fresh, past, q_pos;
+  __device__ static Seen of(const Head& head) {
+    return {static_cast<int>(head.b),     static_cast<int>(head.h),    static_cast<int>(head.queries),
+            static_cast<int>(head.fresh), static_cast<int>(head.past), static_cast<int>(head.q_pos)};
+  }
   // Keys that query i sees.
-  __device__ int needs(int i) const {
+  __device__ int needs(const Lengths& l, int i) const {
     int n = fresh;
-    if (all.visible)
-      n = min(n, all.visible[b * all.queries + i] - past);
-    else if (all.causal)
+    if (l.visible)
+      n = min(n, l.visible[b * l.queries + i] - past);
+    else if (l.causal)
       n = min(n, q_pos + i + 1 - past);
     return max(n, 0);
   }
   // The first query that sees key j, as all behind it do.
-  __device__ int first(int j) const {
-    if (!all.visible) return all.causal ? min(max(j + past - q_pos, 0), queries) : 0;
+  __device__ int first(const Lengths& l, int j) const {
+    if (!l.visible) return l.causal ? min(max(j + past - q_pos, 0), queries) : 0;
     int from = 0, to = queries;
     while (from < to) {
       const int middle = (from + to) / 2;
-      if (needs(middle) > j)
+      if (needs(l, middle) > j)
         to = middle;
       else
         from = middle + 1;
     }
     return from;
   }
+  // Keys that a query sees.
+  __device__ int top(const Lengths& l) const { return queries > 0 ? needs(l, queries - 1) : 0; }
 };
 
 // A head from its end: the keys that a query sees are in the place of its queries, and these in the place of keys.
 struct Reversed : Head {
-  const Lengths& all;
+  const Lengths& lengths;
   int64_t queries, fresh, most;
   __device__ Reversed(const Lengths& l, int heads)
-      : Head(l, heads),
-        all(l),
-        queries(Head::queries > 0 ? Head::needs(Head::queries - 1) : 0),
-        fresh(Head::queries),
-        most(l.queries) {}
+      : Head(l, heads), lengths(l), queries(Seen::of(*this).top(l)), fresh(Head::queries), most(l.queries) {}
   __device__ int64_t needs(int64_t reader) const {
-    return fresh - Seen(all, *this).first(static_cast<int>(queries - 1 - reader));
+    return fresh - Seen::of(*this).first(lengths, static_cast<int>(queries - 1 - reader));
   }
 };
 
@@ -138,16 +132,18 @@ class RegisterScan : Fragments<typename Work::Type> {
 
  public:
   static constexpr int kThreads = 128 * kGroups;
-  static constexpr int kBlocks = kThreads > 128 ? (kF > 64 ? 1 : 2) : kScales ? 2 : 3;
+  static constexpr int kBlocks = kThreads == 128 ? 3 : kF > 64 ? 1 : 2;
 
   static constexpr uint64_t bytes() {
-    return sizeof(T) * (2 * kRows * (kXRow + kYRow) + 3 * kRows * kYRow + kF * kYRow) +
-           sizeof(float) * (kF + 2 * kRows * kFactors + 16) + sizeof(OfQuery) * 2 * kRows;
+    return sizeof(T) * (2 * kRows * (kXRow + kYRow) + (kForward ? 3 : 4) * kRows * kYRow + kF * kYRow) +
+           sizeof(float) * (kF + 2 * kRows * kFactors + 16) + sizeof(OfQuery) * 2 * kRows + 32;
   }
 
   template <bool kReads>
   __device__ static void take(const Work& work, const Order& head, const Part& part) {
     RegisterScan tiles(work, head, part);
+    tiles.ask_sources(static_cast<int>(part.done));
+    if (kReads) tiles.ask_readers(static_cast<int>(part.from));
     take_tiles<kReads>(tiles, part);
   }
 
@@ -159,41 +155,43 @@ class RegisterScan : Fragments<typename Work::Type> {
   };
 
   __device__ RegisterScan(const Work& work, const Order& head, const Part& part)
-      : w_(work),
-        seen_(work.run.call.lengths, head),
-        h_(static_cast<int>(head.h)),
-        top_(static_cast<int>(head.queries)),
-        to_(static_cast<int>(part.to)),
-        sources_end_(static_cast<int>(part.keys)) {
-    if (part.from < part.to && needs(to_ - 1) > sources_end_) sources_end_ = needs(to_ - 1);
+      : w_(work), to_(static_cast<int>(part.to)), sources_end_(static_cast<int>(part.keys)) {
     SharedParts parts;
     from_x_ = parts.take<T>(2 * kRows * kXRow);
     from_y_ = parts.take<T>(2 * kRows * kYRow);
     x_ = parts.take<T>(2 * kRows * kYRow);
     y_ = parts.take<T>(kRows * kYRow);
+    if (!kForward) values_ = parts.take<T>(kRows * kYRow);
     sums_ = parts.take<T>(kF * kYRow);
     z_ = parts.take<float>(kF);
     by_ = parts.take<float>(2 * kRows * kFactors);
     most_ = parts.take<float>(16);
     of_ = parts.take<OfQuery>(2 * kRows);
+    seen_ = parts.take<Seen>(1);
+    if (threadIdx.x == 0) seen_[0] = Seen::of(head);
+    __syncthreads();
+    if (part.from < part.to && needs(to_ - 1) > sources_end_) sources_end_ = needs(to_ - 1);
   }
+  __device__ const Lengths& lengths() const { return w_.run.call.lengths; }
+  // From shared memory, since what is made of registers, such as addresses of tensors, would stay in more of them.
+  __device__ Seen seen() const { return seen_[0]; }
 
   // The place in its sequence of a reader, or a source.
   template <bool kReader>
-  __device__ int index(int i) const {
-    return kForward ? i : (kReader ? top_ : seen_.queries) - 1 - i;
+  __device__ int index(const Seen& seen, int i) const {
+    return kForward ? i : (kReader ? seen.top(lengths()) : seen.queries) - 1 - i;
   }
   template <bool kReader>
   __device__ Place place(int i) const {
-    return Place{seen_.b, h_, (kReader == kForward ? seen_.q_pos : seen_.past) + index<kReader>(i)};
+    const Seen s = seen();
+    return Place{s.b, s.h, (kReader == kForward ? s.q_pos : s.past) + index<kReader>(s, i)};
   }
   // Sources that a reader sees.
   __device__ int needs(int reader) const {
-    return kForward ? seen_.needs(reader) : seen_.queries - seen_.first(index<true>(reader));
+    const Seen s = seen();
+    return kForward ? s.needs(lengths(), reader) : s.queries - s.first(lengths(), index<true>(s, reader));
   }
-  __device__ OfQuery of_query(int i) const {
-    return w_.of_queries[(int64_t{seen_.b} * w_.run.sizes.heads + h_) * seen_.all.queries + i];
-  }
+  __device__ OfQuery of_query(int i) const { return w_.of_queries[blockIdx.x * lengths().queries + i]; }
   // Of the tile that is taken, or asked for.
   __device__ Sources sources() const {
     return {from_x_ + side_ * kRows * kXRow, from_y_ + side_ * kRows * kYRow, of_ + side_ * kRows};
@@ -202,21 +200,25 @@ class RegisterScan : Fragments<typename Work::Type> {
   __device__ static int group() { return warp() / 4; }
   __device__ static int first_column() { return group() * kColumns; }
   __device__ static int first_reader() { return warp() % 4 * 16; }
-  // Of a warp's n-th eight gradients of a reader's features, or of its values.
-  template <bool kOfX>
-  __device__ static int column(int n) {
-    if (!kOfX) return n * 8;
-    return n / (kOwn / 8) * kD + (kForward ? group() * kOwn : 0) + n % (kOwn / 8) * 8;
-  }
-  template <bool kOfX>
-  static constexpr int kWide = kOfX ? kOwn * kFactors / 8 : kE / 8;
-  // Calls visit(of features?) for what this warp's gradients are of.
+  // Calls visit(are this warp's gradients those of features?).
   template <class Visit>
   __device__ static void for_group(const Visit& visit) {
-    if (kForward || group() == 0)
+    if constexpr (kForward)
       visit(std::true_type{});
-    else if constexpr (!kForward)
+    else if (group() == 0)
+      visit(std::true_type{});
+    else
       visit(std::false_type{});
+  }
+  // How many eights of gradients a warp has of a reader, and numbers of it go into products.
+  template <class OfX>
+  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn * kFactors / 8;
+  template <class OfX>
+  static constexpr int kDepth = std::is_same_v<OfX, std::false_type> ? kF : kE;
+  template <class OfX>
+  __device__ static int column(OfX, int n) {
+    if (!kForward) return n * 8;
+    return n / (kOwn / 8) * kD + group() * kOwn + n % (kOwn / 8) * 8;
   }
   // Calls visit(m, f) for the 16 rows of S from f on that are this warp's m-th.
   template <class Visit>
@@ -255,12 +257,13 @@ class RegisterScan : Fragments<typename Work::Type> {
   template <bool kReader>
   __device__ void ask(const Rows<const T>& from, int first, int count, const Shared<T>& to, int row) const {
     const int last = (count < kRows ? count : kRows) - 1;
-    const T* const begin = from.at(seen_.b, h_, index<kReader>(first));
+    const Seen s = seen();
+    const T* const begin = from.at(s.b, s.h, index<kReader>(s, first));
     const int64_t next = kForward ? from.next : -from.next;
     if (w_.run.call.by_eight) {
       constexpr int kEights = kD / 8, kStep = kThreads / kEights;
       const int own = static_cast<int>(threadIdx.x) / kEights, c = static_cast<int>(threadIdx.x) % kEights * 8;
-#pragma unroll 2
+#pragma unroll 1
       for (int r = own; r < kRows; r += kStep) copy_async(to + (r * row + c), begin + c + (r < last ? r : last) * next);
     } else {
       for (int r = warp(); r < kRows; r += kThreads / 32)
@@ -268,7 +271,6 @@ class RegisterScan : Fragments<typename Work::Type> {
     }
   }
   __device__ void ask_sources(int first) {
-    asked_ = true;
     const int n = sources_end_ - first;
     if (n <= 0) return;
     const Sources to = sources();
@@ -277,10 +279,9 @@ class RegisterScan : Fragments<typename Work::Type> {
     commit_copies();
     if constexpr (!kForward)
       if (const int r = static_cast<int>(threadIdx.x); r < kRows)
-        ahead_[0] = of_query(index<false>(first + (r < n ? r : n - 1)));
+        ahead_[0] = of_query(index<false>(seen(), first + (r < n ? r : n - 1)));
   }
   __device__ void ask_readers(int first) {
-    asked_readers_ = true;
     const int n = to_ - first;
     if (n <= 0) return;
     ask<true>(kForward ? w_.run.call.q : w_.run.call.k, first, n, readers(), kYRow);
@@ -309,7 +310,6 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
 
   __device__ void begin(int i, int n) {
-    if (!asked_readers_) ask_readers(i);
     i_ = i;
     n_ = n;
     begun_ = false;
@@ -318,10 +318,7 @@ class RegisterScan : Fragments<typename Work::Type> {
   // n sources from `first` on, perhaps none: S takes them, and where kReads the readers of the last `begin`.
   template <bool kReads>
   __device__ void take_keys(int first, int n) {
-    if (n > 0) {
-      if (!asked_) ask_sources(first);
-      place_numbers(first, n);
-    }
+    if (n > 0) place_numbers(first, n);
     wait_for_copies<0>();
     __syncthreads();
     const Sources from = sources();
@@ -334,7 +331,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     }
     float scale = 1;
     if (begins) {
-      for_group([&](auto of_x) { load_readers<decltype(of_x)::value>(); });
+      for_group([&](auto of_x) { load_readers(of_x); });
       if constexpr (kScales) {
         float most = most_[0];
         for (int w = 1; w < kThreads / 32; ++w) most = larger(most, most_[w]);
@@ -347,7 +344,7 @@ class RegisterScan : Fragments<typename Work::Type> {
       if (begins) {
         reader_side_ ^= 1;
         ask_readers(i_ + n_);
-        for_group([&](auto of_x) { read_sums<decltype(of_x)::value>(scale); });
+        for_group([&](auto of_x) { read_sums(of_x, scale); });
         begun_ = true;
       }
     if (n > 0) multiply<kReads>(from, first, n, is_odd);
@@ -395,13 +392,13 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
 
   // This warp's readers, as left operands: u or y, or b.
-  template <bool kOfX>
-  __device__ void load_readers() {
+  template <class OfX>
+  __device__ void load_readers(OfX of_x) {
     if constexpr (kForward)
 #pragma unroll
       for (int r = 0; r < 2; ++r) own_[r] = ahead_[r];
     const int at = (first_reader() + lane() % 16) * kYRow + lane() / 16 * 8;
-    if constexpr (kOfX) {
+    if constexpr (of_x) {
 #pragma unroll
       for (int d = 0; d < kE / 16; ++d) load_matrices<false>(left_[d], y_ + (at + d * 16));
     } else {
@@ -459,49 +456,49 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
 
   // What readers find in S; scale: by which it was divided.
-  template <bool kOfX>
-  __device__ void read_sums(float scale) {
+  template <class OfX>
+  __device__ void read_sums(OfX of_x, float scale) {
 #pragma unroll
-    for (int n = 0; n < kWide<kOfX>; n += 2) {
+    for (int n = 0; n < kWide<OfX>; n += 2) {
 #pragma unroll
       for (int x = 0; x < 4; ++x) o_[n][x] = o_[n + 1][x] = 0;
 #pragma unroll
-      for (int d = 0; d < (kOfX ? kE : kF) / 16; ++d) {
+      for (int d = 0; d < kDepth<OfX> / 16; ++d) {
         uint32_t b[4];
-        if constexpr (kOfX)
+        if constexpr (of_x)
           load_matrices<false>(
-              b, sums_ + ((column<kOfX>(n) + lane() / 16 * 8 + lane() % 8) * kYRow + d * 16 + lane() / 8 % 2 * 8));
+              b, sums_ + ((column(of_x, n) + lane() / 16 * 8 + lane() % 8) * kYRow + d * 16 + lane() / 8 % 2 * 8));
         else
-          load_matrices<true>(b, sums_ + ((d * 16 + lane() % 16) * kYRow + column<kOfX>(n) + lane() / 16 * 8));
+          load_matrices<true>(b, sums_ + ((d * 16 + lane() % 16) * kYRow + column(of_x, n) + lane() / 16 * 8));
         multiply_add<T>(o_[n], left_[d], {b[0], b[1]});
         multiply_add<T>(o_[n + 1], left_[d], {b[2], b[3]});
       }
     }
 #pragma unroll
-    for (int n = 0; n < kWide<kOfX>; ++n) {
+    for (int n = 0; n < kWide<OfX>; ++n) {
       Two z{0, 0};
-      if (kOfX) z = as<Two>(z_ + (column<kOfX>(n) + t() * 2))[0];
+      if (of_x) z = as<Two>(z_ + (column(of_x, n) + t() * 2))[0];
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
         const float last = x % 2 ? z.y : z.x;
         o_[n][x] = kScales ? o_[n][x] * scale : o_[n][x];
-        if (kOfX) o_[n][x] = kForward ? fmaf(own_[x / 2].last, last, o_[n][x]) : o_[n][x] + last;
+        o_[n][x] = kForward ? fmaf(own_[x / 2].last, last, o_[n][x]) : o_[n][x] + last;
       }
     }
   }
 
   // Products of this warp's readers and 16 sources, 0 where the reader does not see the source.
-  template <bool kOfX>
-  __device__ void scores(const Sources& from, int j, const int (&limit)[2], float (&p)[2][4]) const {
+  template <class OfX>
+  __device__ void scores(OfX of_x, const Sources& from, int j, const int (&limit)[2], float (&p)[2][4]) const {
 #pragma unroll
     for (int c = 0; c < 2; ++c)
 #pragma unroll
       for (int x = 0; x < 4; ++x) p[c][x] = 0;
 #pragma unroll
-    for (int d = 0; d < (kOfX ? kE : kF) / 16; ++d) {
+    for (int d = 0; d < kDepth<OfX> / 16; ++d) {
       uint32_t b[4];
       const int row = j + lane() / 16 * 8 + lane() % 8, c = d * 16 + lane() / 8 % 2 * 8;
-      load_matrices<false>(b, kOfX ? from.y + (row * kYRow + c) : from.x + (row * kXRow + c));
+      load_matrices<false>(b, of_x ? from.y + (row * kYRow + c) : from.x + (row * kXRow + c));
       multiply_add<T>(p[0], left_[d], {b[0], b[1]});
       multiply_add<T>(p[1], left_[d], {b[2], b[3]});
     }
@@ -510,12 +507,11 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
       for (int y = 0; y < 2; ++y) {
         const int source = j + c * 8 + t() * 2 + y;
-        OfQuery of{1, 0};
-        if constexpr (!kForward && (kOfX || kInverts)) of = from.of[source];
+        const OfQuery of = of_source(from, j, c * 2 + y);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float& own = p[c][r * 2 + y];
-          if (kOfX) own += kForward ? own_[r].last : of.last;
+          if (of_x) own += kForward ? own_[r].last : of.last;
           if (kInverts) own *= of.inverse;
           own = source < limit[r] ? own : 0.0f;
         }
@@ -540,22 +536,22 @@ class RegisterScan : Fragments<typename Work::Type> {
     for (int j = 0; j < kRows; j += 16) {
       if (j >= n) break;
       if constexpr (kReads)
-        if (j < most) for_group([&](auto of_x) { read<decltype(of_x)::value>(from, j, limit, odd); });
+        if (j < most) for_group([&](auto of_x) { read(of_x, from, j, limit, odd); });
       sum(from, j);
     }
   }
 
-  template <bool kOfX>
-  __device__ void read(const Sources& from, int j, const int (&limit)[2], bool odd) {
+  template <class OfX>
+  __device__ void read(OfX of_x, const Sources& from, int j, const int (&limit)[2], bool odd) {
     float p[2][4];
-    scores<kOfX>(from, j, limit, p);
-    if (odd) add_odd<kOfX>(from, j, limit, p);
+    scores(of_x, from, j, limit, p);
+    if (odd) add_odd(of_x, from, j, limit, p);
     const Weights weights = weights_of(p);
 #pragma unroll
-    for (int c = 0; c < kWide<kOfX>; c += 2) {
+    for (int c = 0; c < kWide<OfX>; c += 2) {
       uint32_t b[4];
-      const int row = j + lane() % 16, at = column<kOfX>(c) + lane() / 16 * 8;
-      load_matrices<true>(b, kOfX ? from.x + (row * kXRow + at) : from.y + (row * kYRow + at));
+      const int row = j + lane() % 16, at = column(of_x, c) + lane() / 16 * 8;
+      load_matrices<true>(b, of_x ? from.x + (row * kXRow + at) : from.y + (row * kYRow + at));
       if (odd)
 #pragma unroll
         for (int x = 0; x < 4; ++x) b[x] = pair_of<T>(finite_of(b[x], 0), finite_of(b[x], 1));
@@ -565,8 +561,8 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
 
   // What infinite numbers and NaN give the readers that see them.
-  template <bool kOfX>
-  __device__ void add_odd(const Sources& from, int j, const int (&limit)[2], const float (&p)[2][4]) {
+  template <class OfX>
+  __device__ void add_odd(OfX of_x, const Sources& from, int j, const int (&limit)[2], const float (&p)[2][4]) {
 #pragma unroll 1
     for (int source = 0; source < 16; ++source) {
       float weight[2];
@@ -577,130 +573,135 @@ class RegisterScan : Fragments<typename Work::Type> {
       }
       const int row = j + source;
 #pragma unroll
-      for (int c = 0; c < kWide<kOfX>; ++c)
+      for (int c = 0; c < kWide<OfX>; ++c)
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
-          const int at = column<kOfX>(c) + t() * 2 + x % 2;
-          const float value = widened(static_cast<T>(kOfX ? from.x[row * kXRow + at] : from.y[row * kYRow + at]));
+          const int at = column(of_x, c) + t() * 2 + x % 2;
+          const float value = widened(static_cast<T>(of_x ? from.x[row * kXRow + at] : from.y[row * kYRow + at]));
           if (!is_finite(value) && row < limit[x / 2]) o_[c][x] = fmaf(weight[x / 2], value, o_[c][x]);
         }
     }
   }
 
-  // S += x^T y of 16 sources, whose last column is one in two numbers of T where it is not 1.
+  // S += x^T y of 16 sources.
   __device__ void sum(const Sources& from, int j) {
-    uint32_t keys[kM][4] = {};
+    using Left = std::conditional_t<kInverts, Weights, uint32_t[4]>;
+    Left left[kM];
     for_features([&](int m, int f) {
-      load_matrices<true>(keys[m], from.x + ((j + lane() / 16 * 8 + lane() % 8) * kXRow + f + lane() / 8 % 2 * 8));
-    });
-    float last[4], inverse[4];
-#pragma unroll
-    for (int x = 0; x < 4; ++x) {
-      OfQuery of{1, 1};
-      if constexpr (!kForward) of = from.of[j + x / 2 * 8 + t() * 2 + x % 2];
-      const float high = kScales ? as_tf32(of.last) : widened(narrowed<T>(of.last));
-      last[x] = g() == 0 ? high : g() == 1 ? of.last - high : 0;
-      inverse[x] = of.inverse;
-    }
-    if constexpr (kInverts) {
-      Weights lefts[kM];
-      for_features([&](int m, int) {
+      uint32_t own[4];
+      load_matrices<true>(own, from.x + ((j + lane() / 16 * 8 + lane() % 8) * kXRow + f + lane() / 8 % 2 * 8));
+      if constexpr (kInverts) {
         float p[2][4];
 #pragma unroll
         for (int c = 0; c < 2; ++c)
 #pragma unroll
-          for (int x = 0; x < 4; ++x) p[c][x] = half_of<T>(keys[m][c * 2 + x / 2], x % 2) * inverse[c * 2 + x % 2];
-        lefts[m] = weights_of(p);
+          for (int x = 0; x < 4; ++x)
+            p[c][x] = half_of<T>(own[c * 2 + x / 2], x % 2) * of_source(from, j, c * 2 + x % 2).inverse;
+        left[m] = weights_of(p);
+      } else {
+#pragma unroll
+        for (int x = 0; x < 4; ++x) left[m][x] = own[x];
+      }
+    });
+#pragma unroll
+    for (int c = 0; c < kN; c += 2) {
+      uint32_t b[4];
+      load_matrices<true>(b, from.y + ((j + lane() % 16) * kYRow + first_column() + c * 8 + lane() / 16 * 8));
+      for_features([&](int m, int) {
+        if constexpr (kInverts) {
+          weigh(s_[m][c], left[m], b[0], b[1]);
+          weigh(s_[m][c + 1], left[m], b[2], b[3]);
+        } else {
+          multiply_add<T>(s_[m][c], left[m], {b[0], b[1]});
+          multiply_add<T>(s_[m][c + 1], left[m], {b[2], b[3]});
+        }
       });
-#pragma unroll
-      for (int c = 0; c < kN; c += 2) {
-        uint32_t b[4];
-        load_matrices<true>(b, from.y + ((j + lane() % 16) * kYRow + first_column() + c * 8 + lane() / 16 * 8));
-        for_features([&](int m, int) {
-          weigh(s_[m][c], lefts[m], b[0], b[1]);
-          weigh(s_[m][c + 1], lefts[m], b[2], b[3]);
-        });
-      }
-      if (group() == 0)
-        for_features([&](int m, int) {
-          multiply_add(s_[m][kN], lefts[m].of[0], {last[0], as_tf32(last[1])});
-          multiply_add(s_[m][kN], lefts[m].of[1], {last[2], as_tf32(last[3])});
-        });
-    } else {
-#pragma unroll
-      for (int c = 0; c < kN; c += 2) {
-        uint32_t b[4];
-        load_matrices<true>(b, from.y + ((j + lane() % 16) * kYRow + first_column() + c * 8 + lane() / 16 * 8));
-        for_features([&](int m, int) {
-          multiply_add<T>(s_[m][c], keys[m], {b[0], b[1]});
-          multiply_add<T>(s_[m][c + 1], keys[m], {b[2], b[3]});
-        });
-      }
-      if (group() == 0)
-        for_features([&](int m, int) {
-          multiply_add<T>(s_[m][kN], keys[m], {pair_of<T>(last[0], last[1]), pair_of<T>(last[2], last[3])});
-        });
     }
+    if (group() > 0) return;
+    float last[4];  // in two columns, of which the second is what the first leaves
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      const float own = of_source(from, j, x).last, high = kScales ? as_tf32(own) : widened(narrowed<T>(own));
+      last[x] = g() == 0 ? high : g() == 1 ? own - high : 0;
+    }
+    for_features([&](int m, int) {
+      if constexpr (kInverts) {
+        multiply_add(s_[m][kN], left[m].of[0], {as_tf32(last[0]), as_tf32(last[1])});
+        multiply_add(s_[m][kN], left[m].of[1], {as_tf32(last[2]), as_tf32(last[3])});
+      } else {
+        multiply_add<T>(s_[m][kN], left[m], {pair_of<T>(last[0], last[1]), pair_of<T>(last[2], last[3])});
+      }
+    });
+  }
+  // Of the x-th of the four sources, of 16 from j on, that a lane has on a side of a product.
+  __device__ static OfQuery of_source(const Sources& from, int j, int x) {
+    if constexpr (kForward) return {1, 1};
+    return from.of[j + x / 2 * 8 + t() * 2 + x % 2];
   }
 
+  // The gradients of this warp's readers, in shared memory first, those of features in the place of the rows.
   __device__ void write() const {
-    for_group([&](auto of_x) { write_rows<decltype(of_x)::value>(); });
+    for_group([&](auto of_x) { write_rows(of_x); });
   }
-  template <bool kOfX>
-  __device__ void write_rows() const {
-    const Rows<T>& to = kForward ? w_.dq : kOfX ? w_.dk : w_.dv;
+  template <class OfX>
+  __device__ void write_rows(OfX of_x) const {
+    const Rows<T>& to = kForward ? w_.dq : of_x ? w_.dk : w_.dv;
     if (!to.data) return;
+    const Shared<T> rows = of_x ? x_ + (reader_side_ ^ 1) * kRows * kYRow : values_;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = first_reader() + g() + r * 8;
-      if (row >= n_) continue;
       float by[kFactors] = {1};
-      if constexpr (kOfX && kFactors > 1) w_.run.map.template factors<kForward>(place<true>(i_ + row), by);
-      const bool sees = needs(i_ + row) > 0;
-      T* const at = to.at(seen_.b, h_, index<true>(i_ + row)) + t() * 2;
-      constexpr int kPieces = kOfX ? kOwn / 8 : kE / 8;
+      if constexpr (of_x && kFactors > 1) w_.run.map.template factors<kForward>(place<true>(i_ + row), by);
+      const bool sees = needs(i_ + (row < n_ ? row : n_ - 1)) > 0;
 #pragma unroll
-      for (int c = 0; c < kPieces; ++c) {
+      for (int c = 0; c < kOwn / 8; ++c) {
+        const Shared<uint32_t> at = as<uint32_t>(rows + (row * kYRow + column(of_x, c) + t() * 2));
         float own[2];
 #pragma unroll
         for (int x = 0; x < 2; ++x) {
           own[x] = o_[c][r * 2 + x];
-          if constexpr (kOfX) {
+          if constexpr (of_x) {
             if constexpr (kFactors > 1) own[x] *= by[0];
 #pragma unroll
             for (int turn = 1; turn < kFactors; ++turn)
-              own[x] = fmaf(by[turn], o_[turn * kPieces + c][r * 2 + x], own[x]);
+              own[x] = fmaf(by[turn], o_[turn * (kOwn / 8) + c][r * 2 + x], own[x]);
             if constexpr (kForward) own[x] *= own_[r].inverse;
-            const T number = x_[(reader_side_ ^ 1) * kRows * kYRow + row * kYRow + column<true>(c) + t() * 2 + x];
-            own[x] = w_.run.map.template back<kForward>(widened(number), own[x]);
+            own[x] = w_.run.map.template back<kForward>(half_of<T>(at[0], x), own[x]);
           }
         }
-        const uint32_t pair = sees ? pair_of<T>(own[0], own[1]) : 0;
-        T* const place = at + column<kOfX>(c);
-        if (w_.run.call.by_eight) {
-          *as<uint32_t>(place) = pair;
-        } else {
-          place[0] = narrowed<T>(half_of<T>(pair, 0));
-          place[1] = narrowed<T>(half_of<T>(pair, 1));
-        }
+        at[0] = sees ? pair_of<T>(own[0], own[1]) : 0;
       }
+    }
+    __syncwarp();
+    const Seen s = seen();
+    constexpr int kEights = kOwn / 8;
+#pragma unroll 1
+    for (int x = lane(); x < 16 * kEights; x += 32) {
+      const int row = first_reader() + x / kEights, c = column(of_x, x % kEights);
+      if (row >= n_) continue;
+      const Shared<T> from = rows + (row * kYRow + c);
+      T* const at = to.at(s.b, s.h, index<true>(s, i_ + row)) + c;
+      if (w_.run.call.by_eight)
+        *as<Eight>(at) = as<Eight>(from)[0];
+      else
+        for (int p = 0; p < 8; ++p) at[p] = from[p];
     }
   }
 
   const Work& w_;
-  const Seen seen_;
-  int h_, top_, to_, sources_end_;               // top_: all readers; the ends of what is asked ahead
-  bool asked_ = false, asked_readers_ = false;   // are the next on their way, or there?
+  int to_, sources_end_;                         // the ends of what is asked ahead
   int i_ = 0, n_ = 0;                            // readers [i_, i_ + n_)
   int side_ = 0, reader_side_ = 0;               // of those that come next
   bool begun_ = false;                           // has O what S gives?
   OfQuery ahead_[2] = {}, own_[2] = {};          // of queries that come, and of those that read
   float s_[kM][kN + 1][4];                       // its last column in two
-  float o_[kForward ? kWide<true> : kF / 8][4];  // the gradients of this warp's readers
+  float o_[kForward ? kWide<std::true_type> : kF / 8][4];  // the gradients of this warp's readers
   uint32_t left_[(kForward ? kE : kF) / 16][4];
-  Shared<T> from_x_, from_y_, x_, y_, sums_;
+  Shared<T> from_x_, from_y_, x_, y_, values_, sums_;
   Shared<float> z_, by_, most_;
   Shared<OfQuery> of_;
+  Shared<Seen> seen_;
 };
 
 template <class T>
@@ -730,7 +731,6 @@ static __global__ void __launch_bounds__(RegisterScan<Work, kD, kForward>::kThre
   } else if (from > 0) {
     return;
   }
-  if (from < part.to) RegisterScan<Work, kD, kForward>::template take<true>(work, head, part);
   const int64_t rest = from < head.queries ? head.queries : from;
   if constexpr (kForward) {
     clear_rows(work.dq, kD, head, rest, end);
@@ -738,6 +738,7 @@ static __global__ void __launch_bounds__(RegisterScan<Work, kD, kForward>::kThre
     clear_rows(work.dk, kD, head, rest, end);
     clear_rows(work.dv, kD, head, rest, end);
   }
+  if (from < part.to) RegisterScan<Work, kD, kForward>::template take<true>(work, head, part);
 }
 
 // A block per head and segment of queries from the end.
