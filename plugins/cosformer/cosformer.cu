@@ -36,6 +36,10 @@ struct Map {
     return relu(x);
   }
   template <bool kQuery>
+  __device__ Real back(Real x, Real given) const {
+    return x > 0 ? given : 0;
+  }
+  template <bool kQuery>
   __device__ void factors(const Place& at, Real (&by)[kFactors]) const {
     turn<kQuery>(at, by[0], by[1]);
   }
@@ -53,7 +57,7 @@ struct Map {
   __device__ void gradient(const X& x, const Place& at, const Row<Real>&, const Row<Real>& given) const {
     Real c, s;
     turn<kQuery>(at, c, s);
-    for (int f = lane(); f < d; f += 32) given.s[f] = x[f] > 0 ? c * given.s[f] + s * given.s[d + f] : 0;
+    for (int f = lane(); f < d; f += 32) given.s[f] = back<kQuery>(x[f], c * given.s[f] + s * given.s[d + f]);
   }
 };
 

@@ -18,13 +18,17 @@ struct Map {
   __device__ Real feature(Real x) const {
     return attnkit::cuda::linear::relu(x * (kQuery ? scale : 1));
   }
+  template <bool kQuery>
+  __device__ Real back(Real x, Real given) const {
+    return x > 0 ? given * (kQuery ? scale : 1) : 0;
+  }
   template <bool kQuery, class X>
   __device__ void features(const X& x, const Place&, const Row<Real>& row) const {
     for (int f = lane(); f < d; f += 32) row.s[f] = feature<kQuery>(x[f]);
   }
   template <bool kQuery, class X>
   __device__ void gradient(const X& x, const Place&, const Row<Real>&, const Row<Real>& given) const {
-    for (int f = lane(); f < d; f += 32) given.s[f] = x[f] > 0 ? given.s[f] * (kQuery ? scale : 1) : 0;
+    for (int f = lane(); f < d; f += 32) given.s[f] = back<kQuery>(x[f], given.s[f]);
   }
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <functional>
 #include <sstream>
 
 #include "support/refusal.hpp"
@@ -79,18 +81,38 @@ TEST_P(Halves, WholeSequencesEqualTheCpu) {
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
-// Of the same rounded numbers; packed as a model has them, strided, padded, and with prefixes.
-TEST_P(Halves, GradientsEqualTheCpus) {
+// Gradients of rounded inputs and of rounded gradients of the output; prepare may change both before that.
+using Prepare = std::function<void(Inputs&, Array* given)>;
+Gradients<float> rounded_gradients(const Mechanism& mech, const Type& type, int64_t batch, int64_t n, uint32_t flags,
+                                   const Call& call, const Prepare& prepare = nullptr) {
+  Inputs in(mech, batch, n, n, 5);
+  if (prepare) prepare(in, nullptr);
+  round_inputs(in, type);
+  Training<float> training(in, flags, call);
+  Gradients<float> grads = training.gradients();
+  Array& given = grads[mech.output()];
+  if (prepare) prepare(in, &given);
+  given.set([&, before = given](int64_t b, int64_t h, int64_t i, int64_t c) {
+    return type.rounded(before.at(b, h, i, c));
+  });
+  training.backward(grads);
+  return grads;
+}
+
+// Of the same rounded numbers; packed as a model has them, strided, padded, and with prefixes.  Returns the largest
+// error of n rows of heads of that width.
+double expect_gradients_of_the_cpu(const attn_plugin& cpu, const attn_plugin& cuda, const Type& type, int32_t width,
+                                   int32_t n) {
   struct Form {
     uint32_t role, flags;
     bool causal;
     Call call;
   };
   Call padded, prefixes;
-  padded.q_len = {20, 7, 0};
-  padded.k_len = {20, 7, 3};
-  padded.q_total = prefixes.q_total = {20, 7, 1};
-  for (int32_t i = 0; i < 60; ++i) prefixes.visible.push_back(i % 20);
+  padded.q_len = {n, n / 3 + 1, 0};
+  padded.k_len = {n, n / 3 + 1, 3};
+  padded.q_total = prefixes.q_total = {double(n), n / 3 + 1.0, 1};
+  for (int32_t i = 0; i < 3 * n; ++i) prefixes.visible.push_back(i % n);
   double worst = 0;
   int compared = 0;
   for (const auto& [role, flags, causal, call] :
@@ -98,26 +120,14 @@ TEST_P(Halves, GradientsEqualTheCpus) {
         Form{ATTN_ENCODER_SELF, 0, false, padded}, Form{ATTN_DECODER_SELF, 0, true, {}},
         Form{ATTN_DECODER_SELF, 0, true, {}}, Form{ATTN_DECODER_SELF, 0, true, padded},
         Form{ATTN_DECODER_CROSS, ATTN_PREFIX, false, prefixes}}) {
-    SCOPED_TRACE(testing::Message() << "role " << role << " flags " << flags << " padded " << !call.q_len.empty());
+    SCOPED_TRACE(testing::Message() << "role " << role << " flags " << flags << " padded " << !call.q_len.empty()
+                                    << " width " << width);
     try {
-      const attn_block block = make_block(role, causal, 2, 16, 16);
+      const attn_block block = make_block(role, causal, 2, width, width);
       const Mechanism here(cpu, block), there(cuda, block);
-      const auto gradients = [&, flags = flags, &call = call](const Mechanism& mech) {
-        Inputs in(mech, 3, 20, 20, 5);
-        round_inputs(in, type);
-        Training<float> training(in, flags, call);
-        Gradients<float> grads = training.gradients();
-        for (size_t p = 0; p < grads.size(); ++p)
-          if (mech.ports()[p]->kind == ATTN_OUTPUT)
-            grads[p].set([&, before = grads[p]](int64_t b, int64_t h, int64_t i, int64_t c) {
-              return type.rounded(before.at(b, h, i, c));
-            });
-        training.backward(grads);
-        return grads;
-      };
-      const Gradients<float> want = gradients(here);
+      const Gradients<float> want = rounded_gradients(here, type, 3, n, flags, call);
       const InType chosen(type);
-      const Gradients<float> got = gradients(there);
+      const Gradients<float> got = rounded_gradients(there, type, 3, n, flags, call);
       for (size_t p = 0; p < want.size(); ++p) {
         const attn_port& port = *here.ports()[p];
         if (want[p].heads * want[p].rows * want[p].width <= 1 || port.kind == ATTN_OUTPUT) continue;
@@ -132,6 +142,11 @@ TEST_P(Halves, GradientsEqualTheCpus) {
   }
   EXPECT_GT(compared, 0);
   EXPECT_GT(worst, 0) << "nothing was rounded";
+  return worst;
+}
+
+TEST_P(Halves, GradientsEqualTheCpus) {
+  const double worst = expect_gradients_of_the_cpu(cpu, cuda, type, 16, 20);
   RecordProperty("error", std::to_string(1e6 * worst) + "e-6");
 }
 
@@ -224,6 +239,160 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
       const Array want = run_whole(in, 0, causal_call(n));
       const InType chosen(type);
       EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+    }
+}
+
+// Mechanisms and widths that have gradients of their own in 16 bits.
+class RegisterHalves : public Halves {};
+INSTANTIATE_TEST_SUITE_P(Cuda, RegisterHalves, testing::ValuesIn(cases("relu linear cosformer")),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
+TEST_P(RegisterHalves, GradientsEqualTheCpus) {
+  for (const int32_t width : {32, 64, 128}) {
+    const double worst = expect_gradients_of_the_cpu(cpu, cuda, type, width, 100);
+    RecordProperty("error of " + std::to_string(width), std::to_string(1e6 * worst) + "e-6");
+  }
+}
+
+// A row of three segments beside one of less than two tiles, which gets the bits of a call of its own.
+TEST_P(RegisterHalves, GradientsOfLongRowsEqualTheCpus) {
+  for (const bool causal : {true, false}) {
+    const int32_t n = 2090, fewer = 70;
+    const Mechanism here(cpu, make_block(ATTN_ENCODER_SELF, causal, 1, 32, 32)), there(cuda, here.block());
+    Call call, alone;
+    call.q_len = call.k_len = {n, fewer};
+    call.q_total = {double(n), double(fewer)};
+    alone.q_total = {double(fewer)};
+    const Gradients<float> want = rounded_gradients(here, type, 2, n, 0, call);
+    const InType chosen(type);
+    const Gradients<float> got = rounded_gradients(there, type, 2, n, 0, call);
+    const Gradients<float> own = rounded_gradients(there, type, 1, fewer, 0, alone, [&](Inputs& in, Array* given) {
+      Inputs both(there, 2, n, n, 5);
+      const Gradients<float> of_both = Training<float>(both, 0, call).gradients();
+      const auto second = [](Array& to, const Array& from) {
+        to.set([&](int64_t, int64_t h, int64_t i, int64_t c) { return from.at(1, h, i, c); });
+      };
+      for (size_t p = 0; p < 3 && !given; ++p) second(in.arrays[p], both.arrays[p]);
+      if (given) second(*given, of_both[there.output()]);
+    });
+    for (size_t p = 0; p < 3; ++p) {
+      EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name << " causal " << causal;
+      EXPECT_TRUE(same_bits(got[p], 1, 0, own[p], 0, 0, fewer)) << here.ports()[p]->name << " causal " << causal;
+    }
+  }
+}
+
+// No bit of a gradient of queries comes from keys that they do not see, nor one of keys from queries that do not see
+// them, whatever these are.
+TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
+  const InType chosen(type);
+  const int64_t n = 140;
+  for (const int32_t width : {32, 64, 128}) {
+    const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, width, width));
+    const Call call = causal_call(n);
+    const Gradients<float> want = rounded_gradients(mech, type, 1, n, 0, call);
+    const auto odd = [](Array& rows, const auto& changes) {
+      rows.set([&, before = rows](int64_t b, int64_t h, int64_t i, int64_t c) {
+        return !changes(i) ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
+      });
+    };
+    for (const int64_t from : {5, 40, 64, 100}) {
+      SCOPED_TRACE(testing::Message() << "width " << width << " from " << from);
+      const Gradients<float> later =
+          rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
+            for (const char* name : {"q", "k", "v"})
+              if (!given) odd(in[name], [&](int64_t i) { return i >= from; });
+            if (given) odd(*given, [&](int64_t i) { return i >= from; });
+          });
+      const Gradients<float> sooner =
+          rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
+            if (!given) odd(in["q"], [&](int64_t i) { return i < from; });
+            if (given) odd(*given, [&](int64_t i) { return i < from; });
+          });
+      for (int64_t h = 0; h < 2; ++h) {
+        EXPECT_TRUE(same_bits(want[0], 0, h, later[0], 0, h, from));
+        for (const size_t p : {size_t{1}, size_t{2}})
+          for (int64_t i = from; i < n; ++i)
+            for (int64_t c = 0; c < width; ++c)
+              ASSERT_EQ(want[p].at(0, h, i, c), sooner[p].at(0, h, i, c)) << "row " << i << " of port " << p;
+      }
+      EXPECT_TRUE(std::isnan(sooner[2].at(0, 0, 0, 0)));
+      EXPECT_TRUE(std::isnan(later[2].at(0, 0, 0, 0)));
+    }
+  }
+}
+
+TEST_P(RegisterHalves, GradientsGoThroughGuards) {
+  for (const Settings& guard : {Settings{{"guard", "clamp"}, {"eps", 1000.0}}, {{"guard", "add"}, {"eps", 100.0}},
+                                {{"guard", "none"}, {"eps", 0.0}}}) {
+    const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, 32, 32), guard), there(cuda, here.block(), guard);
+    const Gradients<float> want = rounded_gradients(here, type, 1, 20, 0, causal_call(20));
+    const InType chosen(type);
+    const Gradients<float> got = rounded_gradients(there, type, 1, 20, 0, causal_call(20));
+    for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name;
+  }
+}
+
+// No row is aligned, and there are fewer keys than queries.
+TEST_P(RegisterHalves, GradientsOfOddRowsAreThoseOfEven) {
+  const InType chosen(type);
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 64, 64));
+  Call call;
+  call.q_len = {100, 1};
+  call.k_len = {70, 3};
+  const auto gradients = [&](Layout layout) {
+    Inputs in(mech, 2, 100, 70, 5, layout);
+    round_inputs(in, type);
+    return backward(in, 0, call);
+  };
+  const Gradients<float> even = gradients(Layout::kModel), odd = gradients(Layout::kOdd);
+  for (size_t p = 0; p < 3; ++p) EXPECT_TRUE(same_bits(even[p], odd[p])) << mech.ports()[p]->name;
+}
+
+// Those that are asked for alone have the bits of all together, and a call the bits of its equal.
+TEST_P(RegisterHalves, GradientsMayBeSkipped) {
+  const InType chosen(type);
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 64, 64));
+  Inputs in(mech, 1, 100, 100, 1);
+  round_inputs(in, type);
+  Training<float> training(in, 0, causal_call(100));
+  EXPECT_LT(training.info().backward_scratch_bytes, uint64_t{2 * 100 * 64 * 4}) << "tensors are widened";
+  const Gradients<float> given = training.gradients();
+  Gradients<float> all = given;
+  training.backward(all);
+  for (size_t p = 0; p < 3; ++p) {
+    Gradients<float> one = given;
+    for (size_t other = 0; other < 3; ++other)
+      if (other != p) one[other] = {};
+    training.backward(one);
+    EXPECT_TRUE(same_bits(all[p], one[p])) << mech.ports()[p]->name;
+  }
+}
+
+// What comes back may be near either end of f16, as where a loss is scaled, and so may sums on the way.
+TEST_P(RegisterHalves, GradientsMayBeLargeAndTiny) {
+  struct Times {
+    float given, rows, values;
+    size_t ports;  // whose gradients f16 holds
+  };
+  const bool is_about_one = GetParam().mechanism == "linear";  // in 16 bits the features of small rows are 1
+  const Times tiny = is_about_one ? Times{0x1p-16f, 1, 0x1p10f, 2} : Times{0x1p-16f, 0x1p-9f, 0x1p6f, 2};
+  const int64_t n = 150;
+  for (const int32_t width : {32, 64, 128})
+    for (const Times& by : {tiny, Times{0x1p9f, 4, 1, 3}}) {
+      SCOPED_TRACE(testing::Message() << width << ", times " << by.given);
+      const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, width, width)), there(cuda, here.block());
+      const Prepare prepare = [&](Inputs& in, Array* given) {
+        if (given)
+          for (float& x : given->data()) x *= by.given;
+        for (size_t p = 0; p < 3 && !given; ++p)
+          for (float& x : in.arrays[p].data()) x = p == 2 ? by.values * x : is_about_one ? x : by.rows * std::abs(x);
+      };
+      const Gradients<float> want = rounded_gradients(here, type, 1, n, 0, causal_call(n), prepare);
+      const InType chosen(type);
+      const Gradients<float> got = rounded_gradients(there, type, 1, n, 0, causal_call(n), prepare);
+      for (size_t p = 0; p < by.ports; ++p)
+        EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name;
     }
 }
 

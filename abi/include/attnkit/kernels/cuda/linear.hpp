@@ -1,6 +1,7 @@
 // A linear attention on CUDA is a feature map: ATTNKIT_PLUGIN(attnkit::cuda::linear::Mechanism<T>) of a struct T.
 //
-// linear/chunks.hpp and kernels.hpp compute it, linear/gradient.hpp its gradient.  A T has
+// linear/chunks.hpp and kernels.hpp compute it, linear/gradient.hpp its gradient, linear/registers.hpp and
+// registers_gradient.hpp both in 16 bits for some maps.  A T has
 //   about, options, fill as in plugin.hpp; device_type is set here
 //   explicit T(const attnkit::cuda::linear::Setup&);    may change the shape, whose features are D when it arrives
 //   template <class Real> using Device = ...;           the map in a kernel, which copies it by value:
@@ -29,6 +30,7 @@
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
 #include <attnkit/kernels/cuda/linear/follow_gradient.hpp>
 #include <attnkit/kernels/cuda/linear/registers.hpp>
+#include <attnkit/kernels/cuda/linear/registers_gradient.hpp>
 #include <attnkit/kernels/cuda/train_halves.hpp>
 
 namespace attnkit::cuda::linear {
@@ -52,7 +54,7 @@ template <class T>
 class InF32 {
   template <class Real>
   using Device = typename T::template Device<Real>;
-  static constexpr bool kTrains = Differentiable<Device<float>>;
+  static constexpr bool kTrains = Differentiable<Device<float>>, kInRegisters = Elementwise<Device<float>>;
   template <class Real>
   using Gradients = GradientWork<Device<Real>, Real>;
   // The scan of a gradient that needs most.
@@ -62,7 +64,8 @@ class InF32 {
 
  public:
   struct Plan {
-    bool in_chunks;  // does a head fit into a block's shared memory?
+    bool in_chunks;                 // does a head fit into a block's shared memory?
+    bool trains_in_halves = false;  // has its gradient kernels of 16 bits?
   };
   static constexpr About about = on_cuda(T::about);
   static Options options() { return T::options(); }
@@ -92,7 +95,7 @@ class InF32 {
       throw unsupported("the rows of ", kSteps, " tokens take ", steps_bytes, " bytes of a block's shared memory, ",
                         "which is ", most_shared(), " bytes: make the heads narrower");
     // f64 is for checks.
-    const Plan plan{r.dtype_bits == 16 ? fits(matrix_bytes()) : !r.is_f64() && fits(sizes.chunk_bytes())};
+    Plan plan{r.dtype_bits == 16 ? fits(matrix_bytes()) : !r.is_f64() && fits(sizes.chunk_bytes())};
     const int64_t items = r.batch * shape_.heads;
     info.state(r, shape_.heads * shape_.head_floats());
     if (plan.in_chunks && splits(r.queries, r.keys))
@@ -102,7 +105,10 @@ class InF32 {
       info.scratch_bytes =
           aligned(static_cast<uint64_t>(items * shape_.head_floats()) * (r.is_f64() ? sizeof(double) : sizeof(float)));
     if constexpr (kTrains)
-      if (r.trains()) r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
+      if (r.trains() && r.dtype_bits != 16)
+        r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
+    if constexpr (kInRegisters)
+      if (r.trains() && r.dtype_bits == 16) plan.trains_in_halves = plan_half_gradients(r, info);
     const double row = 2.0 * static_cast<double>(shape_.features * (shape_.e + 1)) + map_flops;
     info.flops = static_cast<uint64_t>(items) * static_cast<uint64_t>(static_cast<double>(r.queries + r.keys) * row);
     return plan;
@@ -113,11 +119,14 @@ class InF32 {
     with_type<kTrains>(ports_.o.of(r.ports), [&](auto type) { run_in<decltype(type)>(plan, r); });
   }
 
+  static bool trains_in_halves(const Plan& plan) requires kInRegisters { return plan.trains_in_halves; }
+
   void backward(const Plan&, const attn_grad& g) const requires kTrains {
     const attn_run& r = *g.run;
     if (r.batch == 0) return;
     with_type<true>(ports_.o.of(r.ports), [&](auto type) {
       using Real = decltype(type);
+      if constexpr (sizeof(Real) == 2 && kInRegisters) backward_in_registers<Real>(g);
       if constexpr (sizeof(Real) >= sizeof(float)) {
         const auto given = [&](Port port) { return View<const Real>(r, port); };
         auto* scratch = static_cast<Real*>(r.exec->scratch);
@@ -173,11 +182,11 @@ class InF32 {
     return std::max(MatrixTiles<linear::Work<Device<float>, __half>>::bytes(sizes),
                     sizes.template steps_bytes<float>(kSteps));
   }
-  // Are the rows, of 16 bits, whole pieces of 16 bytes?
-  bool is_by_eight(const attn_run& r) const {
+  // Are the rows, of 16 bits, whole pieces of 16 bytes?  tensors: of a run, or its gradients.
+  bool is_by_eight(const attn_tensor* tensors) const {
     bool whole = shape_.d % 8 == 0 && shape_.e % 8 == 0;
     for (const Port port : {ports_.q, ports_.k, ports_.v, ports_.o}) {
-      const attn_tensor& t = port.of(r.ports);
+      const attn_tensor& t = port.of(tensors);
       whole = whole && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
       for (int n = 0; n < 3; ++n) whole = whole && (t.shape[n] == 1 || t.stride[n] % 8 == 0);
     }
@@ -213,24 +222,37 @@ class InF32 {
     info.train(r, saves() ? items * r.queries : 0, 0,
                aligned(r.real_bytes((items * learned_.floats() + 3) / 4 * 4 + items * floats)));
   }
+  // sums: of segments, NULL where rows are not split.
+  template <class Type>
+  auto work_of(const attn_run& r, float* sums) const {
+    using Real = RealOf<Type>;
+    const auto rows = [&](Port port) { return View<const Type>(r, port); };
+    return Work<Device<Real>, Type>{
+        map_.template device<Real>(r),
+        sizes(),
+        {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o), Lengths(r, block_.causal != 0),
+         States(r), static_cast<Real*>(r.exec->scratch), sums, saves() ? static_cast<Real*>(r.saved) : nullptr,
+         guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r.ports)}};
+  }
+  // across: blocks for each head
+  dim3 blocks(const attn_run& r, int64_t across) const {
+    return dim3(static_cast<unsigned>(r.batch * shape_.heads), static_cast<unsigned>(across));
+  }
+  // Adds up the sums of segments, in the order of H.
+  template <class H, class Work>
+  void add_segments(const attn_run& r, const Work& work) const {
+    const int64_t threads = std::min<int64_t>(kMostThreads, (shape_.e + 32) / 32 * 32);  // e + 1 in whole warps
+    launch(about.name, prefixes_kernel<H>, {blocks(r, shape_.features), static_cast<unsigned>(threads)}, *r.exec,
+           work.sizes, Summed{work.call.lengths, work.call.states, work.call.sums});
+  }
   template <class Type>
   void run_in(const Plan& plan, const attn_run& r) const {
     using Real = RealOf<Type>;
     using Work = linear::Work<Device<Real>, Type>;
-    const auto rows = [&](Port port) { return View<const Type>(r, port); };
     const bool is_split = plan.in_chunks && splits(r.queries, r.keys);
-    const Work work{
-        map_.template device<Real>(r),
-        sizes(),
-        {rows(ports_.q), rows(ports_.k), rows(ports_.v), View<Type>(r, ports_.o), Lengths(r, block_.causal != 0),
-         States(r), static_cast<Real*>(r.exec->scratch), is_split ? static_cast<float*>(r.exec->scratch) : nullptr,
-         saves() ? static_cast<Real*>(r.saved) : nullptr, guard_.kind, static_cast<Real>(guard_.eps), is_by_eight(r)}};
-    // across: blocks for each head
-    const auto blocks = [&](int64_t across) {
-      return dim3(static_cast<unsigned>(r.batch * shape_.heads), static_cast<unsigned>(across));
-    };
+    const Work work = work_of<Type>(r, is_split ? static_cast<float*>(r.exec->scratch) : nullptr);
     const auto start = [&](auto* kernel, uint64_t bytes, int64_t across = 1) {
-      launch(about.name, kernel, {blocks(across), kThreads, bytes}, *r.exec, work);
+      launch(about.name, kernel, {blocks(r, across), kThreads, bytes}, *r.exec, work);
     };
     const auto steps = [&](auto most) {
       constexpr int kMost = decltype(most)::value;
@@ -241,14 +263,10 @@ class InF32 {
       const auto chunks = [&](auto way, uint64_t bytes, uint64_t sums_bytes) {
         using Way = typename decltype(way)::type;
         const auto start = [&](auto* kernel, int64_t across, uint64_t bytes) {
-          launch(about.name, kernel, {blocks(across), Way::kThreads, bytes}, *r.exec, work);
+          launch(about.name, kernel, {blocks(r, across), Way::kThreads, bytes}, *r.exec, work);
         };
         if (is_split && r.keys > 0) start(sums_kernel<Work, Way>, segments_of(r.keys), sums_bytes);
-        if (is_split) {
-          const int64_t threads = std::min<int64_t>(kMostThreads, (shape_.e + 32) / 32 * 32);  // e + 1 in whole warps
-          launch(about.name, prefixes_kernel, {blocks(shape_.features), static_cast<unsigned>(threads)}, *r.exec,
-                 work.sizes, Summed{work.call.lengths, work.call.states, work.call.sums});
-        }
+        if (is_split) add_segments<Head>(r, work);
         start(chunks_kernel<Work, Way>, is_split ? std::max<int64_t>(1, segments_of(r.queries)) : 1, bytes);
       };
       const auto in_chunks = [&] {
@@ -272,25 +290,94 @@ class InF32 {
       steps(Few{});
     }
   }
-  // Runs chunks(way, bytes, bytes of sums) for heads of the widths that have kernels in registers; false of others.
+  // Calls f(width) for heads of the widths that have kernels in registers; returns whether it could and f returned
+  // true.
+  template <class F>
+  bool with_width(const F& f) const {
+    const auto is = [&]<int kD>(std::integral_constant<int, kD> width) {
+      if constexpr (kD * Device<float>::kFactors <= 128) return shape_.d == kD && shape_.e == kD && f(width);
+      return false;
+    };
+    return is(std::integral_constant<int, 32>{}) || is(std::integral_constant<int, 64>{}) ||
+           is(std::integral_constant<int, 128>{});
+  }
+  // Runs chunks(way, bytes, bytes of sums) for heads of these widths; false of others.
   template <class Work, class Chunks>
   bool in_registers(bool has_state, const Chunks& chunks) const {
-    bool found = false;
-    const auto try_width = [&]<int kD>(std::integral_constant<int, kD>) {
-      if constexpr (kD * Device<float>::kFactors <= 128) {
-        using Way = RegisterTiles<Work, kD>;
-        if (found || shape_.d != kD || shape_.e != kD || (has_state && !Way::kTakesSteps)) return;
-        uint64_t bytes = Way::bytes(true);
-        if (has_state) bytes = std::max(bytes, sizes().template steps_bytes<float>(kSteps));
-        if (!fits(bytes)) return;
-        chunks(std::type_identity<Way>{}, bytes, Way::bytes(false));
-        found = true;
+    return with_width([&](auto width) {
+      using Way = RegisterTiles<Work, decltype(width)::value>;
+      uint64_t bytes = Way::bytes(true);
+      if (has_state) bytes = std::max(bytes, sizes().template steps_bytes<float>(kSteps));
+      if ((has_state && !Way::kTakesSteps) || !fits(bytes)) return false;
+      chunks(std::type_identity<Way>{}, bytes, Way::bytes(false));
+      return true;
+    });
+  }
+  // Scratch of a gradient in 16 bits: numbers of queries, and the sums of segments for one scan after the other.
+  struct HalfScratch {
+    OfQuery* of_queries;
+    float* sums;
+    HalfScratch(Layout& layout, int64_t items, int64_t queries, int64_t segments, int64_t head_floats)
+        : of_queries(layout.take<OfQuery>(items * queries)), sums(layout.take<float>(items * segments * head_floats)) {}
+  };
+  HalfScratch half_scratch(Layout& layout, int64_t batch, int64_t queries, int64_t keys) const {
+    const int64_t segments = splits(queries, keys) ? 1 + segments_of(std::max(queries, keys)) : 0;
+    return {layout, batch * shape_.heads, queries, segments, shape_.head_floats()};
+  }
+  // Plans a gradient that is not made in f32, or returns false.
+  bool plan_half_gradients(const Request& r, Info& info) const {
+    return with_width([&](auto width) {
+      using Work = HalfGradientWork<linear::Work<Device<float>, __half>>;
+      if (!fits(std::max(RegisterScan<Work, decltype(width)::value, true>::bytes(),
+                         RegisterScan<Work, decltype(width)::value, false>::bytes())))
+        return false;
+      info.saved_bytes = aligned(static_cast<uint64_t>(r.batch * shape_.heads * r.queries) * sizeof(float));
+      Layout layout(nullptr);
+      half_scratch(layout, r.batch, r.queries, r.keys);
+      info.backward_scratch_bytes = layout.bytes();
+      return true;
+    });
+  }
+  template <class Type>
+  void backward_in_registers(const attn_grad& g) const {
+    const attn_run& r = *g.run;
+    Layout layout(r.exec->scratch);
+    const HalfScratch scratch = half_scratch(layout, r.batch, r.queries, r.keys);
+    const bool is_split = splits(r.queries, r.keys);
+    using Run = linear::Work<Device<float>, Type>;
+    HalfGradientWork<Run> work{work_of<Type>(r, is_split ? scratch.sums : nullptr),
+                               View<const Type>(g, ports_.o),
+                               View<Type>(g, ports_.q),
+                               View<Type>(g, ports_.k),
+                               View<Type>(g, ports_.v),
+                               scratch.of_queries};
+    work.run.call.by_eight = work.run.call.by_eight && is_by_eight(g.grads);
+    with_width([&](auto width) {
+      constexpr int kD = decltype(width)::value;
+      using Work = HalfGradientWork<Run>;
+      const auto start = [&](auto* kernel, unsigned threads, uint64_t bytes, int64_t across, const auto& of) {
+        launch(about.name, kernel, {blocks(r, std::max<int64_t>(1, across)), threads, bytes}, *r.exec, of);
+      };
+      start(rows_kernel<Work, kD>, kRowThreads, 0, std::min<int64_t>(1024, r.queries / (8 * kRowThreads / kD)), work);
+      if (work.dq.data) {
+        using Way = RegisterTiles<Run, kD>;
+        using Scan = RegisterScan<Work, kD, true>;
+        if (is_split) {
+          start(sums_kernel<Run, Way>, Way::kThreads, Way::bytes(false), segments_of(r.keys), work.run);
+          add_segments<Head>(r, work.run);
+        }
+        start(scan_kernel<Work, kD, true>, Scan::kThreads, Scan::bytes(), is_split ? segments_of(r.queries) : 1, work);
       }
-    };
-    try_width(std::integral_constant<int, 32>{});
-    try_width(std::integral_constant<int, 64>{});
-    try_width(std::integral_constant<int, 128>{});
-    return found;
+      if (work.dk.data || work.dv.data) {
+        using Scan = RegisterScan<Work, kD, false>;
+        if (is_split) {
+          start(scan_sums_kernel<Work, kD>, Scan::kThreads, Scan::bytes(), segments_of(r.queries), work);
+          add_segments<Reversed>(r, work.run);
+        }
+        start(scan_kernel<Work, kD, false>, Scan::kThreads, Scan::bytes(), is_split ? segments_of(r.keys) : 1, work);
+      }
+      return true;
+    });
   }
   attn_block block_;
   Shape shape_;

@@ -2,7 +2,7 @@
 //
 // A run computes in 16 bits and saves nothing.  Its gradient is M's in f32: the run's tensors are widened into scratch,
 // M runs there again, and gradients of sequences are rounded to their type.  Those of LEARNED tensors are f32 as ever.
-// An M that has gradients of 16 bits for some plans, and of their runs for some, says so:
+// An M that has gradients of 16 bits for some plans, and of their runs for some where it is not for all, says so:
 //   static bool trains_in_halves(const Plan&);
 //   bool trains_in_halves(const attn_run&) const;
 #ifndef ATTNKIT_KERNELS_CUDA_TRAIN_HALVES_HPP
@@ -94,8 +94,10 @@ class TrainsHalves : public M {
       }
       return M::plan(forward, info);
     };
+    typename M::Plan run = plan_run();
+    if (is_own && !kSomeRuns) return {std::move(run), std::nullopt, r};
     Info of{};
-    Plan plan{plan_run(), M::plan(f32, of), r};
+    Plan plan{std::move(run), M::plan(f32, of), r};
     plan.saved_bytes = of.saved_bytes;
     plan.is_own = is_own;
     info.backward_scratch_bytes =
@@ -121,8 +123,9 @@ class TrainsHalves : public M {
 
  private:
   static constexpr bool kSome = requires(const typename M::Plan& plan) { M::trains_in_halves(plan); };
+  static constexpr bool kSomeRuns = requires(const M& m, const attn_run& r) { m.trains_in_halves(r); };
   bool is_own(const Plan& plan, const attn_run& r) const {
-    if constexpr (kSome) return plan.is_own && M::trains_in_halves(r);
+    if constexpr (kSomeRuns) return plan.is_own && M::trains_in_halves(r);
     return false;
   }
   static constexpr size_t kMostPorts = 32;

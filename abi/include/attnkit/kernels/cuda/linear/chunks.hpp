@@ -23,11 +23,11 @@ struct Summed {
   float* sums;
 };
 
-// The segments of a row's keys.  Call: or Summed.
-template <class Call>
+// The segments of a row's keys.  Call: or Summed; H: Head, or what has its queries, keys and needs.
+template <class Call, class H>
 class Segments {
  public:
-  __device__ Segments(const Call& call, const Sizes& sizes, const Head& head)
+  __device__ Segments(const Call& call, const Sizes& sizes, const H& head)
       : call_(call), sizes_(sizes), head_(head) {}
   __device__ bool any() const { return call_.sums && (head_.queries > kRowSegment || head_.fresh > kRowSegment); }
   // That query i sees, all of them.
@@ -42,14 +42,14 @@ class Segments {
   }
   // S and z of the first n.
   __device__ float* sums(int64_t n) const {
-    const int64_t all = 1 + segments_of(call_.lengths.keys);
+    const int64_t all = 1 + segments_of(head_.most);
     return call_.sums + ((head_.b * sizes_.heads + head_.h) * all + n) * sizes_.head_floats();
   }
 
  private:
   const Call& call_;
   const Sizes& sizes_;
-  const Head& head_;
+  const H& head_;
 };
 
 // A block's share of a row: queries [from, to), kChunk at a time, and the sums of keys [done, keys).  begun: S and z
@@ -217,8 +217,9 @@ static __global__ void __launch_bounds__(Way::kThreads, Way::kBlocks) sums_kerne
 
 // A block per head and feature: a thread has a column of S or, in the last place, z.  Sums of scales of their own come
 // to the largest so far.
+template <class H>
 static __global__ void __launch_bounds__(kMostThreads) prefixes_kernel(const Sizes s, const Summed call) {
-  const Head head(call.lengths, s.heads);
+  const H head(call.lengths, s.heads);
   const Segments segments(call, s, head);
   if (!segments.any()) return;
   const int64_t f = blockIdx.y, z = static_cast<int64_t>(s.features) * s.e + f, c = z + s.features;

@@ -113,8 +113,9 @@ __device__ Real guarded(Real x, int guard, Real eps) {
 // The work of this block.
 struct Head : Sight {
   int64_t b, h;
+  int64_t most;  // fresh keys that a row may have
   __device__ Head(const Lengths& l, int heads)
-      : Sight(l, blockIdx.x / heads), b(blockIdx.x / heads), h(blockIdx.x % heads) {}
+      : Sight(l, blockIdx.x / heads), b(blockIdx.x / heads), h(blockIdx.x % heads), most(l.keys) {}
   // Of the fresh keys.
   __device__ int64_t needs(int64_t i) const {
     const int64_t n = seen(i) - past;

@@ -16,6 +16,7 @@ namespace attnkit::cuda::linear {
 //   static constexpr int kFactors = 2;
 //   template <bool kQuery> __device__ Real feature(Real x) const;
 //   template <bool kQuery> __device__ void factors(const Place&, Real (&by)[kFactors]) const;   where kFactors > 1
+//   template <bool kQuery> __device__ Real back(Real x, Real given) const;   of x, from the gradient of its feature
 template <class Map>
 concept Elementwise = requires {
   Map::kFactors;
@@ -25,16 +26,102 @@ struct alignas(16) Eight {
   uint32_t pair[4];
 };
 
+// Operands of products as lanes hold them, in T.
+template <class T>
+struct Fragments {
+  static constexpr bool kScales = std::is_same_v<T, __half>;  // may sums and weights leave T's range?
+
+  __device__ static int g() { return lane() / 4; }
+  __device__ static int t() { return lane() % 4; }
+  // The power of two by which most, divided, has f16's upper range; 1 of nothing.
+  __device__ static float power_of(float most) {
+    int exponent = static_cast<int>(__float_as_uint(most) >> 23) - 14;
+    if (most == 0) exponent = 127;
+    return __uint_as_float(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
+  }
+  __device__ static float inverse_of(float power) { return __uint_as_float((254u << 23) - __float_as_uint(power)); }
+  // What is infinite or NaN has no size.
+  __device__ static float size_of(float x) { return is_finite(x) ? fabsf(x) : 0.0f; }
+  __device__ static bool is_finite(float x) { return x - x == 0; }
+  __device__ static float finite_of(uint32_t pair, int i) {
+    const float x = half_of<T>(pair, i);
+    return is_finite(x) ? x : 0.0f;
+  }
+
+  // A B^T of 16 keys as the left operand of its product with values: in T, or in tf32, of which lane t has keys 2 t and
+  // 2 t + 1 on both sides.
+  struct Weights {
+    std::conditional_t<kScales, float, uint32_t> of[kScales ? 2 : 1][4];
+  };
+  __device__ static Weights weights_of(const float (&p)[2][4]) {
+    Weights weights;
+#pragma unroll
+    for (int x = 0; x < 4; ++x)
+      if constexpr (kScales)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) weights.of[c][x] = as_tf32(p[c][x % 2 * 2 + x / 2]);
+      else
+        weights.of[0][x] = pair_of<T>(p[x / 2][x % 2 * 2], p[x / 2][x % 2 * 2 + 1]);
+    return weights;
+  }
+  // low, high: 8 columns of the values of 8 keys, and of the next 8.
+  __device__ static void weigh(float (&sum)[4], const Weights& weights, uint32_t low, uint32_t high) {
+    if constexpr (kScales) {
+      multiply_add(sum, weights.of[0], {half_of<T>(low, 0), half_of<T>(low, 1)});
+      multiply_add(sum, weights.of[1], {half_of<T>(high, 0), half_of<T>(high, 1)});
+    } else {
+      multiply_add<T>(sum, weights.of[0], {low, high});
+    }
+  }
+};
+
+// Takes a part: keys that all queries of a tile see before it begins, then those that some of them see.
+template <bool kReads, class Tiles>
+__device__ void take_tiles(Tiles& tiles, const Part& part) {
+  constexpr int kRows = Tiles::kRows;
+  tiles.load_state(part.begun);
+  const int to = static_cast<int>(part.to), keys = static_cast<int>(part.keys);
+  int i = static_cast<int>(part.from), done = static_cast<int>(part.done);
+  for (;;) {
+    int n = 0;
+    if (kReads && i < to) n = to - i < kRows ? to - i : kRows;
+    const int all = n > 0 ? tiles.needs(i) : keys;
+    while (done < all && (n == 0 || all - done >= kRows)) {
+      const int count = all - done < kRows ? all - done : kRows;
+      tiles.template take_keys<false>(done, count);
+      done += count;
+    }
+    if (n == 0) break;
+    if constexpr (kReads) {
+      tiles.begin(i, n);
+      const int end = tiles.needs(i + n - 1);
+      do {
+        const int count = end - done < kRows ? end - done : kRows;
+        tiles.template take_keys<true>(done, count);
+        done += count;
+      } while (done < end);
+      tiles.write();
+      i += n;
+    }
+  }
+  if (part.store) tiles.store_state(part.store);
+}
+
 template <class Work, int kD>
-class RegisterTiles {
+class RegisterTiles : Fragments<typename Work::Type> {
   using Map = typename Work::Map;
   using T = typename Work::Type;
+  using Base = Fragments<T>;
+  using Base::finite_of, Base::g, Base::inverse_of, Base::is_finite, Base::kScales, Base::power_of, Base::size_of,
+      Base::t, Base::weigh, Base::weights_of;
+  using typename Base::Weights;
+  template <bool kReads, class Tiles>
+  friend __device__ void take_tiles(Tiles& tiles, const Part& part);
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
   static constexpr int kRows = 64;                    // keys and queries of a tile
   static constexpr int kColumns = kE < 64 ? kE : 64;  // of S, of four warps
   static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
   static constexpr int kQRow = kD + 8, kKRow = kF + 8, kVRow = kE + 8;  // rows read together lie in different banks
-  static constexpr bool kScales = std::is_same_v<T, __half>;
 
  public:
   static constexpr int kThreads = 128 * (kE / kColumns), kBlocks = kThreads > 128 ? 1 : kF == 64 && !kScales ? 3 : 2;
@@ -49,39 +136,13 @@ class RegisterTiles {
   template <bool kReads>
   __device__ static void take(const Work& work, const Head& head, const Part& part) {
     RegisterTiles tiles(work, head, part, kReads);
-    tiles.load_state(part.begun);
-    if (kReads) tiles.find_most();
-    const int to = static_cast<int>(part.to), keys = static_cast<int>(part.keys);
-    int i = static_cast<int>(part.from), done = static_cast<int>(part.done);
-    for (;;) {
-      int n = 0;
-      if (kReads && i < to) n = to - i < kRows ? to - i : kRows;
-      const int all = n > 0 ? tiles.needs(i) : keys;  // keys that all of these queries see
-      while (done < all && (n == 0 || all - done >= kRows)) {
-        const int count = all - done < kRows ? all - done : kRows;
-        tiles.template take_keys<false>(done, count);
-        if (kReads) tiles.find_most();
-        done += count;
-      }
-      if (n == 0) break;
-      if constexpr (kReads) {
-        tiles.begin(i, n);
-        const int end = tiles.needs(i + n - 1);
-        do {
-          const int count = end - done < kRows ? end - done : kRows;
-          tiles.template take_keys<true>(done, count);
-          done += count;
-        } while (done < end);
-        tiles.write();
-        i += n;
-      }
-    }
-    if (part.store) tiles.store_state(part.store);
+    take_tiles<kReads>(tiles, part);
   }
 
  private:
   __device__ RegisterTiles(const Work& work, const Head& head, const Part& part, bool reads)
       : w_(work),
+        reads_(reads),
         b_(static_cast<int>(head.b)),
         h_(static_cast<int>(head.h)),
         fresh_(static_cast<int>(head.fresh)),
@@ -115,8 +176,6 @@ class RegisterTiles {
   // Of the tile that is taken, or asked for.
   __device__ Shared<T> keys() const { return k_ + side_ * kRows * kKRow; }
   __device__ Shared<T> values() const { return v_ + side_ * kRows * kVRow; }
-  __device__ int g() const { return lane() / 4; }
-  __device__ int t() const { return lane() % 4; }
   __device__ int first_column() const { return warp() / 4 * kColumns; }
   __device__ int first_query() const { return warp() % 4 * 16; }
   // Calls visit(m, f) for the 16 rows of S from f on that are this warp's m-th.
@@ -138,6 +197,7 @@ class RegisterTiles {
       for (int x = 0; x < 4; ++x)
         s_[m][kN][x] = state && t() == 0 && x % 2 == 0 ? state[kF * kE + f + g() + x / 2 * 8] : 0.0f;
     });
+    if (reads_) find_most();
   }
   __device__ void store_state(float* state) const {
     for_features([&](int m, int f) {
@@ -230,7 +290,7 @@ class RegisterTiles {
     } else {
       multiply<false>(k, v, first, n, false);
     }
-    if (kReads && n > 0) find_most();
+    if (reads_ && n > 0) find_most();
   }
 
   // Features in the place of keys, and zeros in that of those that do not exist.  Returns whether a value of this
@@ -296,17 +356,6 @@ class RegisterTiles {
       }
     }
   }
-
-  // The power of two by which most, divided, has f16's upper range; 1 of nothing.
-  __device__ static float power_of(float most) {
-    int exponent = static_cast<int>(__float_as_uint(most) >> 23) - 14;
-    if (most == 0) exponent = 127;
-    return __uint_as_float(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
-  }
-  __device__ static float inverse_of(float power) { return __uint_as_float((254u << 23) - __float_as_uint(power)); }
-  // What is infinite or NaN has no size.
-  __device__ static float size_of(float x) { return is_finite(x) ? fabsf(x) : 0.0f; }
-  __device__ static bool is_finite(float x) { return x - x == 0; }
 
   // The largest number of a warp's S and z, for the next round_sums.
   __device__ void find_most() {
@@ -440,37 +489,6 @@ class RegisterTiles {
     if constexpr (kReads)
       if (odd) add_odd_values(k, v, n, limit, most);
   }
-  __device__ static float finite_of(uint32_t pair, int i) {
-    const float x = half_of<T>(pair, i);
-    return is_finite(x) ? x : 0.0f;
-  }
-
-  // A B^T of 16 keys as the left operand of its product with values: in T, or in tf32, of which lane t has keys 2 t and
-  // 2 t + 1 on both sides.
-  struct Weights {
-    std::conditional_t<kScales, float, uint32_t> of[kScales ? 2 : 1][4];
-  };
-  __device__ static Weights weights_of(const float (&p)[2][4]) {
-    Weights weights;
-#pragma unroll
-    for (int x = 0; x < 4; ++x)
-      if constexpr (kScales)
-#pragma unroll
-        for (int c = 0; c < 2; ++c) weights.of[c][x] = as_tf32(p[c][x % 2 * 2 + x / 2]);
-      else
-        weights.of[0][x] = pair_of<T>(p[x / 2][x % 2 * 2], p[x / 2][x % 2 * 2 + 1]);
-    return weights;
-  }
-  // low, high: 8 columns of the values of 8 keys, and of the next 8.
-  __device__ static void weigh(float (&sum)[4], const Weights& weights, uint32_t low, uint32_t high) {
-    if constexpr (kScales) {
-      multiply_add(sum, weights.of[0], {half_of<T>(low, 0), half_of<T>(low, 1)});
-      multiply_add(sum, weights.of[1], {half_of<T>(high, 0), half_of<T>(high, 1)});
-    } else {
-      multiply_add<T>(sum, weights.of[0], {low, high});
-    }
-  }
-
   // What infinite values and NaN give the queries that see them.
   __device__ void add_odd_values(const Shared<T>& k, const Shared<T>& v, int n, const int (&limit)[2], int end) {
 #pragma unroll 1
@@ -521,6 +539,7 @@ class RegisterTiles {
   }
 
   const Work& w_;
+  const bool reads_;                            // has the part queries?
   int b_, h_, fresh_, past_, q_pos_;            // of the Head
   int to_, keys_end_;                           // the ends of what is asked ahead
   bool asked_ = false, asked_queries_ = false;  // are the first of them on their way?  Others are asked ahead
