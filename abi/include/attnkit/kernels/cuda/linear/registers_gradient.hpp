@@ -212,7 +212,7 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
   // How many eights of gradients a warp has of a reader, and numbers of it go into products.
   template <class OfX>
-  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn * kFactors / 8;
+  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn* kFactors / 8;
   template <class OfX>
   static constexpr int kDepth = std::is_same_v<OfX, std::false_type> ? kF : kE;
   template <class OfX>
@@ -393,12 +393,12 @@ class RegisterScan : Fragments<typename Work::Type> {
 
   // This warp's readers, as left operands: u or y, or b.
   template <class OfX>
-  __device__ void load_readers(OfX of_x) {
+  __device__ void load_readers(OfX) {
     if constexpr (kForward)
 #pragma unroll
       for (int r = 0; r < 2; ++r) own_[r] = ahead_[r];
     const int at = (first_reader() + lane() % 16) * kYRow + lane() / 16 * 8;
-    if constexpr (of_x) {
+    if constexpr (OfX::value) {
 #pragma unroll
       for (int d = 0; d < kE / 16; ++d) load_matrices<false>(left_[d], y_ + (at + d * 16));
     } else {
@@ -465,7 +465,7 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
       for (int d = 0; d < kDepth<OfX> / 16; ++d) {
         uint32_t b[4];
-        if constexpr (of_x)
+        if constexpr (OfX::value)
           load_matrices<false>(
               b, sums_ + ((column(of_x, n) + lane() / 16 * 8 + lane() % 8) * kYRow + d * 16 + lane() / 8 % 2 * 8));
         else
@@ -477,7 +477,7 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
     for (int n = 0; n < kWide<OfX>; ++n) {
       Two z{0, 0};
-      if (of_x) z = as<Two>(z_ + (column(of_x, n) + t() * 2))[0];
+      if (OfX::value) z = as<Two>(z_ + (column(of_x, n) + t() * 2))[0];
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
         const float last = x % 2 ? z.y : z.x;
@@ -489,7 +489,7 @@ class RegisterScan : Fragments<typename Work::Type> {
 
   // Products of this warp's readers and 16 sources, 0 where the reader does not see the source.
   template <class OfX>
-  __device__ void scores(OfX of_x, const Sources& from, int j, const int (&limit)[2], float (&p)[2][4]) const {
+  __device__ void scores(OfX, const Sources& from, int j, const int (&limit)[2], float (&p)[2][4]) const {
 #pragma unroll
     for (int c = 0; c < 2; ++c)
 #pragma unroll
@@ -498,7 +498,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     for (int d = 0; d < kDepth<OfX> / 16; ++d) {
       uint32_t b[4];
       const int row = j + lane() / 16 * 8 + lane() % 8, c = d * 16 + lane() / 8 % 2 * 8;
-      load_matrices<false>(b, of_x ? from.y + (row * kYRow + c) : from.x + (row * kXRow + c));
+      load_matrices<false>(b, OfX::value ? from.y + (row * kYRow + c) : from.x + (row * kXRow + c));
       multiply_add<T>(p[0], left_[d], {b[0], b[1]});
       multiply_add<T>(p[1], left_[d], {b[2], b[3]});
     }
@@ -511,7 +511,7 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float& own = p[c][r * 2 + y];
-          if (of_x) own += kForward ? own_[r].last : of.last;
+          if (OfX::value) own += kForward ? own_[r].last : of.last;
           if (kInverts) own *= of.inverse;
           own = source < limit[r] ? own : 0.0f;
         }
@@ -551,7 +551,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     for (int c = 0; c < kWide<OfX>; c += 2) {
       uint32_t b[4];
       const int row = j + lane() % 16, at = column(of_x, c) + lane() / 16 * 8;
-      load_matrices<true>(b, of_x ? from.x + (row * kXRow + at) : from.y + (row * kYRow + at));
+      load_matrices<true>(b, OfX::value ? from.x + (row * kXRow + at) : from.y + (row * kYRow + at));
       if (odd)
 #pragma unroll
         for (int x = 0; x < 4; ++x) b[x] = pair_of<T>(finite_of(b[x], 0), finite_of(b[x], 1));
@@ -577,7 +577,7 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
           const int at = column(of_x, c) + t() * 2 + x % 2;
-          const float value = widened(static_cast<T>(of_x ? from.x[row * kXRow + at] : from.y[row * kYRow + at]));
+          const float value = widened(static_cast<T>(OfX::value ? from.x[row * kXRow + at] : from.y[row * kYRow + at]));
           if (!is_finite(value) && row < limit[x / 2]) o_[c][x] = fmaf(weight[x / 2], value, o_[c][x]);
         }
     }
@@ -645,14 +645,14 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
   template <class OfX>
   __device__ void write_rows(OfX of_x) const {
-    const Rows<T>& to = kForward ? w_.dq : of_x ? w_.dk : w_.dv;
+    const Rows<T>& to = kForward ? w_.dq : OfX::value ? w_.dk : w_.dv;
     if (!to.data) return;
-    const Shared<T> rows = of_x ? x_ + (reader_side_ ^ 1) * kRows * kYRow : values_;
+    const Shared<T> rows = OfX::value ? x_ + (reader_side_ ^ 1) * kRows * kYRow : values_;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = first_reader() + g() + r * 8;
       float by[kFactors] = {1};
-      if constexpr (of_x && kFactors > 1) w_.run.map.template factors<kForward>(place<true>(i_ + row), by);
+      if constexpr (OfX::value && kFactors > 1) w_.run.map.template factors<kForward>(place<true>(i_ + row), by);
       const bool sees = needs(i_ + (row < n_ ? row : n_ - 1)) > 0;
 #pragma unroll
       for (int c = 0; c < kOwn / 8; ++c) {
@@ -661,7 +661,7 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
         for (int x = 0; x < 2; ++x) {
           own[x] = o_[c][r * 2 + x];
-          if constexpr (of_x) {
+          if constexpr (OfX::value) {
             if constexpr (kFactors > 1) own[x] *= by[0];
 #pragma unroll
             for (int turn = 1; turn < kFactors; ++turn)
@@ -690,12 +690,12 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
 
   const Work& w_;
-  int to_, sources_end_;                         // the ends of what is asked ahead
-  int i_ = 0, n_ = 0;                            // readers [i_, i_ + n_)
-  int side_ = 0, reader_side_ = 0;               // of those that come next
-  bool begun_ = false;                           // has O what S gives?
-  OfQuery ahead_[2] = {}, own_[2] = {};          // of queries that come, and of those that read
-  float s_[kM][kN + 1][4];                       // its last column in two
+  int to_, sources_end_;                                   // the ends of what is asked ahead
+  int i_ = 0, n_ = 0;                                      // readers [i_, i_ + n_)
+  int side_ = 0, reader_side_ = 0;                         // of those that come next
+  bool begun_ = false;                                     // has O what S gives?
+  OfQuery ahead_[2] = {}, own_[2] = {};                    // of queries that come, and of those that read
+  float s_[kM][kN + 1][4];                                 // its last column in two
   float o_[kForward ? kWide<std::true_type> : kF / 8][4];  // the gradients of this warp's readers
   uint32_t left_[(kForward ? kE : kF) / 16][4];
   Shared<T> from_x_, from_y_, x_, y_, values_, sums_;
@@ -743,8 +743,8 @@ static __global__ void __launch_bounds__(RegisterScan<Work, kD, kForward>::kThre
 
 // A block per head and segment of queries from the end.
 template <class Work, int kD>
-static __global__ void __launch_bounds__(RegisterScan<Work, kD, false>::kThreads, RegisterScan<Work, kD, false>::kBlocks)
-    scan_sums_kernel(const Work work) {
+static __global__ void __launch_bounds__(RegisterScan<Work, kD, false>::kThreads,
+                                         RegisterScan<Work, kD, false>::kBlocks) scan_sums_kernel(const Work work) {
   const Reversed head(work.run.call.lengths, work.run.sizes.heads);
   const Segments segments(work.run.call, work.run.sizes, head);
   const int64_t from = blockIdx.y * kRowSegment, to = from + kRowSegment;
