@@ -333,6 +333,20 @@ TEST_P(RegisterHalves, GradientsGoThroughGuards) {
   }
 }
 
+// What values have in common is no gradient of queries, however many keys there are, and may be much more than that.
+TEST_P(RegisterHalves, ValuesMayHaveAMean) {
+  const Mechanism here(cpu, make_block(ATTN_ENCODER_SELF, false, 2, 64, 64)), there(cuda, here.block());
+  const Prepare prepare = [](Inputs& in, Array* given) {
+    for (float& x : in["v"].data())
+      if (!given) x += 1;
+  };
+  const int64_t n = 600;
+  const Gradients<float> want = rounded_gradients(here, type, 1, n, 0, causal_call(n), prepare);
+  const InType chosen(type);
+  const Gradients<float> got = rounded_gradients(there, type, 1, n, 0, causal_call(n), prepare);
+  for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name;
+}
+
 // No row is aligned, and there are fewer keys than queries.
 TEST_P(RegisterHalves, GradientsOfOddRowsAreThoseOfEven) {
   const InType chosen(type);

@@ -8,9 +8,12 @@
 //   reverse   key j reads     db_j = y_j R^T,  dv_j = b_j R    R = sum (d a) u^T over the queries that see it
 //
 // G and v go into products as they came: nothing of them is rounded, and f16 loses none of its least numbers.  Both
-// scans are one, of readers and of sources that come from the end in reverse, 64 at a time of each.  A group of four
-// warps has all readers of a tile, 16 to a warp, and one of their gradients, or in wide heads half of it: da += (u y^T,
+// scans are one, of readers and of sources that come from the end in reverse, 64 at a time of each.  Of two groups of
+// four warps each has all readers of a tile, 16 to a warp, and one of their gradients, or half of da: da += (u y^T,
 // hidden pairs dropped) b.  In f16 what is a sum of products goes into the next in tf32, and so does d.
+//
+// What values have in common cancels in da, which is small then beside u S^T.  So S goes into it as two numbers of T,
+// and G . o, of an o that was rounded, is corrected in the end: a . da is known, 0 but for the guard.
 //
 // Long rows are split as in chunks.hpp; S of the segments is the run's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_GRADIENT_HPP
@@ -121,22 +124,21 @@ class RegisterScan : Fragments<typename Work::Type> {
   template <bool kReads, class Tiles>
   friend __device__ void take_tiles(Tiles& tiles, const Part& part);
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
-  static constexpr int kRows = 64;  // readers and sources of a tile
-  static constexpr int kGroups = !kForward || kF > 64 ? 2 : 1;
-  static constexpr int kColumns = kE / kGroups;  // of S, of a group
+  static constexpr int kRows = 64;         // readers and sources of a tile
+  static constexpr int kColumns = kE / 2;  // of S, of a group
   static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
-  static constexpr int kOwn = kForward ? kD / kGroups : kD;  // numbers of a reader's x whose gradient a warp has
-  static constexpr int kXRow = kF + 8, kYRow = kE + 8;       // rows read together lie in different banks
-  static constexpr bool kInverts = !kForward && kScales;     // are sources multiplied by d on the way?
+  static constexpr int kOwn = kForward ? kD / 2 : kD;     // numbers of a reader's x whose gradient a warp has
+  static constexpr int kXRow = kF + 8, kYRow = kE + 8;    // rows read together lie in different banks
+  static constexpr bool kInverts = !kForward && kScales;  // are sources multiplied by d on the way?
   static constexpr bool kHasFactors = kFactors > 1 || (!kForward && !kScales);
 
  public:
-  static constexpr int kThreads = 128 * kGroups;
-  static constexpr int kBlocks = kThreads == 128 ? 3 : kF > 64 ? 1 : 2;
+  static constexpr int kThreads = 256, kBlocks = kF > 64 ? 1 : 2;
 
   static constexpr uint64_t bytes() {
-    return sizeof(T) * (2 * kRows * (kXRow + kYRow) + (kForward ? 3 : 4) * kRows * kYRow + kF * kYRow) +
-           sizeof(float) * (kF + 2 * kRows * kFactors + 16) + sizeof(OfQuery) * 2 * kRows + 32;
+    return sizeof(T) *
+               (2 * kRows * (kXRow + kYRow) + (kForward ? 3 : 4) * kRows * kYRow + (kForward ? 2 : 1) * kF * kYRow) +
+           sizeof(float) * (kF + 2 * kRows * kFactors + 16) + (sizeof(OfQuery) + sizeof(Two)) * 2 * kRows + 32;
   }
 
   template <bool kReads>
@@ -163,10 +165,12 @@ class RegisterScan : Fragments<typename Work::Type> {
     y_ = parts.take<T>(kRows * kYRow);
     if (!kForward) values_ = parts.take<T>(kRows * kYRow);
     sums_ = parts.take<T>(kF * kYRow);
+    if (kForward) rest_ = parts.take<T>(kF * kYRow);
     z_ = parts.take<float>(kF);
     by_ = parts.take<float>(2 * kRows * kFactors);
     most_ = parts.take<float>(16);
     of_ = parts.take<OfQuery>(2 * kRows);
+    if (kForward) dots_ = parts.take<Two>(2 * kRows);
     seen_ = parts.take<Seen>(1);
     if (threadIdx.x == 0) seen_[0] = Seen::of(head);
     __syncthreads();
@@ -440,16 +444,21 @@ class RegisterScan : Fragments<typename Work::Type> {
     }
   }
 
-  // S in T, and its last column as it is.
+  // S in T, forward in two numbers of T of which the second is what the first leaves, and its last column as it is.
   __device__ void round_sums(float by) const {
     for_features([&](int m, int f) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = f + g() + half * 8;
 #pragma unroll
-        for (int n = 0; n < kN; ++n)
-          as<uint32_t>(sums_ + (row * kYRow + first_column() + n * 8 + t() * 2))[0] =
-              pair_of<T>(s_[m][n][half * 2] * by, s_[m][n][half * 2 + 1] * by);
+        for (int n = 0; n < kN; ++n) {
+          const int at = row * kYRow + first_column() + n * 8 + t() * 2;
+          const float low = s_[m][n][half * 2] * by, high = s_[m][n][half * 2 + 1] * by;
+          const uint32_t pair = pair_of<T>(low, high);
+          as<uint32_t>(sums_ + at)[0] = pair;
+          if constexpr (kForward)
+            as<uint32_t>(rest_ + at)[0] = pair_of<T>(low - finite_of(pair, 0), high - finite_of(pair, 1));
+        }
         if (group() == 0 && t() == 0) z_[row] = s_[m][kN][half * 2] + s_[m][kN][half * 2 + 1];
       }
     });
@@ -465,9 +474,14 @@ class RegisterScan : Fragments<typename Work::Type> {
 #pragma unroll
       for (int d = 0; d < kDepth<OfX> / 16; ++d) {
         uint32_t b[4];
+        const int at = (column(of_x, n) + lane() / 16 * 8 + lane() % 8) * kYRow + d * 16 + lane() / 8 % 2 * 8;
+        if constexpr (kForward) {
+          load_matrices<false>(b, rest_ + at);
+          multiply_add<T>(o_[n], left_[d], {b[0], b[1]});
+          multiply_add<T>(o_[n + 1], left_[d], {b[2], b[3]});
+        }
         if constexpr (OfX::value)
-          load_matrices<false>(
-              b, sums_ + ((column(of_x, n) + lane() / 16 * 8 + lane() % 8) * kYRow + d * 16 + lane() / 8 % 2 * 8));
+          load_matrices<false>(b, sums_ + at);
         else
           load_matrices<true>(b, sums_ + ((d * 16 + lane() % 16) * kYRow + column(of_x, n) + lane() / 16 * 8));
         multiply_add<T>(o_[n], left_[d], {b[0], b[1]});
@@ -639,8 +653,57 @@ class RegisterScan : Fragments<typename Work::Type> {
     return from.of[j + x / 2 * 8 + t() * 2 + x % 2];
   }
 
+  // Corrects da by what a . da, times g, is off, as if all of it were of -G . o and of keys that are in S.
+  __device__ void balance() {
+    const auto& call = w_.run.call;
+    const Shared<T> rows = x_ + (reader_side_ ^ 1) * kRows * kYRow;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = first_reader() + g() + r * 8;
+      float by[kFactors] = {1};
+      if constexpr (kFactors > 1) w_.run.map.template factors<true>(place<true>(i_ + row), by);
+      Two own{0, 0};
+#pragma unroll
+      for (int n = 0; n < kWide<std::true_type>; ++n) {
+        const int c = column(std::true_type{}, n) + t() * 2;
+        const uint32_t pair = as<uint32_t>(rows + (row * kYRow + c % kD))[0];
+        const Two z = as<Two>(z_ + c)[0];
+#pragma unroll
+        for (int x = 0; x < 2; ++x) {
+          const float a = w_.run.map.template feature<true>(half_of<T>(pair, x)) * by[n / (kOwn / 8)];
+          own.x = fmaf(a, o_[n][r * 2 + x], own.x);
+          own.y = fmaf(a, x ? z.y : z.x, own.y);
+        }
+      }
+      for (int bits = 1; bits < 4; bits *= 2) {
+        own.x += __shfl_xor_sync(kAll, own.x, bits);
+        own.y += __shfl_xor_sync(kAll, own.y, bits);
+      }
+      if (t() == 0) dots_[group() * kRows + row] = own;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = first_reader() + g() + r * 8;
+      const Two one = dots_[row], other = dots_[kRows + row];
+      const float own = one.x + other.x, seen = one.y + other.y, inverse = own_[r].inverse;
+      float expected = 0;
+      if (call.guard == Guard::kAdd) expected = call.eps * (own * inverse - own_[r].last * (1 - call.eps * inverse));
+      const bool bites = call.guard == Guard::kClamp && inverse == reciprocal(call.eps);
+      if (bites || !(seen * inverse >= 0.5f)) continue;  // too few of the keys
+      const float by = quotient(expected - own, seen);
+#pragma unroll
+      for (int n = 0; n < kWide<std::true_type>; ++n) {
+        const Two z = as<Two>(z_ + (column(std::true_type{}, n) + t() * 2))[0];
+        o_[n][r * 2] = fmaf(by, z.x, o_[n][r * 2]);
+        o_[n][r * 2 + 1] = fmaf(by, z.y, o_[n][r * 2 + 1]);
+      }
+    }
+  }
+
   // The gradients of this warp's readers, in shared memory first, those of features in the place of the rows.
-  __device__ void write() const {
+  __device__ void write() {
+    if constexpr (kForward) balance();
     for_group([&](auto of_x) { write_rows(of_x); });
   }
   template <class OfX>
@@ -698,9 +761,10 @@ class RegisterScan : Fragments<typename Work::Type> {
   float s_[kM][kN + 1][4];                                 // its last column in two
   float o_[kForward ? kWide<std::true_type> : kF / 8][4];  // the gradients of this warp's readers
   uint32_t left_[(kForward ? kE : kF) / 16][4];
-  Shared<T> from_x_, from_y_, x_, y_, values_, sums_;
+  Shared<T> from_x_, from_y_, x_, y_, values_, sums_, rest_;
   Shared<float> z_, by_, most_;
   Shared<OfQuery> of_;
+  Shared<Two> dots_;  // by group and reader: a . da and a . z
   Shared<Seen> seen_;
 };
 
