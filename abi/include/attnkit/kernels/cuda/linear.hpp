@@ -105,7 +105,8 @@ class InF32 {
       info.scratch_bytes =
           aligned(static_cast<uint64_t>(items * shape_.head_floats()) * (r.is_f64() ? sizeof(double) : sizeof(float)));
     if constexpr (kTrains)
-      if (r.trains() && r.dtype_bits != 16) r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
+      if (r.trains() && r.dtype_bits != 16)
+        r.is_f64() ? plan_gradients<double>(r, info) : plan_gradients<float>(r, info);
     if constexpr (kInRegisters)
       if (r.trains() && r.dtype_bits == 16) plan.trains_in_halves = plan_half_gradients(r, info);
     const double row = 2.0 * static_cast<double>(shape_.features * (shape_.e + 1)) + map_flops;
@@ -288,7 +289,8 @@ class InF32 {
       steps(Few{});
     }
   }
-  // Calls f(width) for heads of the widths that have kernels in registers; returns whether it could and f returned true.
+  // Calls f(width) for heads of the widths that have kernels in registers; returns whether it could and f returned
+  // true.
   template <class F>
   bool with_width(const F& f) const {
     const auto is = [&]<int kD>(std::integral_constant<int, kD> width) {

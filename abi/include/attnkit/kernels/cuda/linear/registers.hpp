@@ -536,13 +536,13 @@ class RegisterTiles : Fragments<typename Work::Type> {
   }
 
   const Work& w_;
-  int b_, h_, fresh_, past_, q_pos_;       // of the Head
-  int to_, keys_end_;                      // the ends of what is asked ahead
+  int b_, h_, fresh_, past_, q_pos_;            // of the Head
+  int to_, keys_end_;                           // the ends of what is asked ahead
   bool asked_ = false, asked_queries_ = false;  // are the next on their way, or there?
-  int i_ = 0, n_ = 0;                      // queries [i_, i_ + n_)
-  int side_ = 0;                           // of the keys that come next
-  bool begun_ = false;                     // has O what S gives?
-  float s_[kM][kN + 1][4], o_[kN + 1][4];  // z and the denominators in the last place, the latter in two columns
+  int i_ = 0, n_ = 0;                           // queries [i_, i_ + n_)
+  int side_ = 0;                                // of the keys that come next
+  bool begun_ = false;                          // has O what S gives?
+  float s_[kM][kN + 1][4], o_[kN + 1][4];       // z and the denominators in the last place, the latter in two columns
   uint32_t a_[kF / 16][4];
   Shared<T> q_, k_, v_, sums_, z_;
   Shared<float> by_, most_;

@@ -124,20 +124,20 @@ class RegisterScan : Fragments<typename Work::Type> {
   template <bool kReads, class Tiles>
   friend __device__ void take_tiles(Tiles& tiles, const Part& part);
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
-  static constexpr int kRows = 64;  // readers and sources of a tile
+  static constexpr int kRows = 64;         // readers and sources of a tile
   static constexpr int kColumns = kE / 2;  // of S, of a group
   static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
-  static constexpr int kOwn = kForward ? kD / 2 : kD;        // numbers of a reader's x whose gradient a warp has
-  static constexpr int kXRow = kF + 8, kYRow = kE + 8;       // rows read together lie in different banks
-  static constexpr bool kInverts = !kForward && kScales;     // are sources multiplied by d on the way?
+  static constexpr int kOwn = kForward ? kD / 2 : kD;     // numbers of a reader's x whose gradient a warp has
+  static constexpr int kXRow = kF + 8, kYRow = kE + 8;    // rows read together lie in different banks
+  static constexpr bool kInverts = !kForward && kScales;  // are sources multiplied by d on the way?
   static constexpr bool kHasFactors = kFactors > 1 || (!kForward && !kScales);
 
  public:
   static constexpr int kThreads = 256, kBlocks = kF > 64 ? 1 : 2;
 
   static constexpr uint64_t bytes() {
-    return sizeof(T) * (2 * kRows * (kXRow + kYRow) + (kForward ? 3 : 4) * kRows * kYRow +
-                        (kForward ? 2 : 1) * kF * kYRow) +
+    return sizeof(T) *
+               (2 * kRows * (kXRow + kYRow) + (kForward ? 3 : 4) * kRows * kYRow + (kForward ? 2 : 1) * kF * kYRow) +
            sizeof(float) * (kF + 2 * kRows * kFactors + 16) + (sizeof(OfQuery) + sizeof(Two)) * 2 * kRows + 32;
   }
 
@@ -216,7 +216,7 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
   // How many eights of gradients a warp has of a reader, and numbers of it go into products.
   template <class OfX>
-  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn * kFactors / 8;
+  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn / 8 * kFactors;
   template <class OfX>
   static constexpr int kDepth = std::is_same_v<OfX, std::false_type> ? kF : kE;
   template <class OfX>
@@ -688,8 +688,7 @@ class RegisterScan : Fragments<typename Work::Type> {
       const Two one = dots_[row], other = dots_[kRows + row];
       const float own = one.x + other.x, seen = one.y + other.y, inverse = own_[r].inverse;
       float expected = 0;
-      if (call.guard == Guard::kAdd)
-        expected = call.eps * (own * inverse - own_[r].last * (1 - call.eps * inverse));
+      if (call.guard == Guard::kAdd) expected = call.eps * (own * inverse - own_[r].last * (1 - call.eps * inverse));
       const bool bites = call.guard == Guard::kClamp && inverse == reciprocal(call.eps);
       if (bites || !(seen * inverse >= 0.5f)) continue;  // too few of the keys
       const float by = quotient(expected - own, seen);
@@ -754,12 +753,12 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
 
   const Work& w_;
-  int to_, sources_end_;                         // the ends of what is asked ahead
-  int i_ = 0, n_ = 0;                            // readers [i_, i_ + n_)
-  int side_ = 0, reader_side_ = 0;               // of those that come next
-  bool begun_ = false;                           // has O what S gives?
-  OfQuery ahead_[2] = {}, own_[2] = {};          // of queries that come, and of those that read
-  float s_[kM][kN + 1][4];                       // its last column in two
+  int to_, sources_end_;                                   // the ends of what is asked ahead
+  int i_ = 0, n_ = 0;                                      // readers [i_, i_ + n_)
+  int side_ = 0, reader_side_ = 0;                         // of those that come next
+  bool begun_ = false;                                     // has O what S gives?
+  OfQuery ahead_[2] = {}, own_[2] = {};                    // of queries that come, and of those that read
+  float s_[kM][kN + 1][4];                                 // its last column in two
   float o_[kForward ? kWide<std::true_type> : kF / 8][4];  // the gradients of this warp's readers
   uint32_t left_[(kForward ? kE : kF) / 16][4];
   Shared<T> from_x_, from_y_, x_, y_, values_, sums_, rest_;
@@ -808,8 +807,8 @@ static __global__ void __launch_bounds__(RegisterScan<Work, kD, kForward>::kThre
 
 // A block per head and segment of queries from the end.
 template <class Work, int kD>
-static __global__ void __launch_bounds__(RegisterScan<Work, kD, false>::kThreads, RegisterScan<Work, kD, false>::kBlocks)
-    scan_sums_kernel(const Work work) {
+static __global__ void __launch_bounds__(RegisterScan<Work, kD, false>::kThreads,
+                                         RegisterScan<Work, kD, false>::kBlocks) scan_sums_kernel(const Work work) {
   const Reversed head(work.run.call.lengths, work.run.sizes.heads);
   const Segments segments(work.run.call, work.run.sizes, head);
   const int64_t from = blockIdx.y * kRowSegment, to = from + kRowSegment;
