@@ -92,9 +92,8 @@ Gradients<float> rounded_gradients(const Mechanism& mech, const Type& type, int6
   Gradients<float> grads = training.gradients();
   Array& given = grads[mech.output()];
   if (prepare) prepare(in, &given);
-  given.set([&, before = given](int64_t b, int64_t h, int64_t i, int64_t c) {
-    return type.rounded(before.at(b, h, i, c));
-  });
+  given.set(
+      [&, before = given](int64_t b, int64_t h, int64_t i, int64_t c) { return type.rounded(before.at(b, h, i, c)); });
   training.backward(grads);
   return grads;
 }
@@ -298,17 +297,15 @@ TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
     };
     for (const int64_t from : {5, 40, 64, 100}) {
       SCOPED_TRACE(testing::Message() << "width " << width << " from " << from);
-      const Gradients<float> later =
-          rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
-            for (const char* name : {"q", "k", "v"})
-              if (!given) odd(in[name], [&](int64_t i) { return i >= from; });
-            if (given) odd(*given, [&](int64_t i) { return i >= from; });
-          });
-      const Gradients<float> sooner =
-          rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
-            if (!given) odd(in["q"], [&](int64_t i) { return i < from; });
-            if (given) odd(*given, [&](int64_t i) { return i < from; });
-          });
+      const Gradients<float> later = rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
+        for (const char* name : {"q", "k", "v"})
+          if (!given) odd(in[name], [&](int64_t i) { return i >= from; });
+        if (given) odd(*given, [&](int64_t i) { return i >= from; });
+      });
+      const Gradients<float> sooner = rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
+        if (!given) odd(in["q"], [&](int64_t i) { return i < from; });
+        if (given) odd(*given, [&](int64_t i) { return i < from; });
+      });
       for (int64_t h = 0; h < 2; ++h) {
         EXPECT_TRUE(same_bits(want[0], 0, h, later[0], 0, h, from));
         for (const size_t p : {size_t{1}, size_t{2}})
@@ -323,7 +320,8 @@ TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
 }
 
 TEST_P(RegisterHalves, GradientsGoThroughGuards) {
-  for (const Settings& guard : {Settings{{"guard", "clamp"}, {"eps", 1000.0}}, {{"guard", "add"}, {"eps", 100.0}},
+  for (const Settings& guard : {Settings{{"guard", "clamp"}, {"eps", 1000.0}},
+                                {{"guard", "add"}, {"eps", 100.0}},
                                 {{"guard", "none"}, {"eps", 0.0}}}) {
     const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, 32, 32), guard), there(cuda, here.block(), guard);
     const Gradients<float> want = rounded_gradients(here, type, 1, 20, 0, causal_call(20));
@@ -405,8 +403,7 @@ TEST_P(RegisterHalves, GradientsMayBeLargeAndTiny) {
       const Gradients<float> want = rounded_gradients(here, type, 1, n, 0, causal_call(n), prepare);
       const InType chosen(type);
       const Gradients<float> got = rounded_gradients(there, type, 1, n, 0, causal_call(n), prepare);
-      for (size_t p = 0; p < by.ports; ++p)
-        EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name;
+      for (size_t p = 0; p < by.ports; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name;
     }
 }
 

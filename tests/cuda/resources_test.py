@@ -44,7 +44,7 @@ PREDICTED = [
     ("The same in f16 and bf16", "relu, linear", "relu", "chunks_kernel.*(6__half|nv_bfloat16)", 128),
     *(("The same in f16 and bf16", row, row.split(",")[0], "chunks_kernel.*(6__half|nv_bfloat16)", 128)
       for row in ("rope_linear", "cosformer", "leap", "latte", "performer, m = 128")),
-    ("Gradients in f16 and bf16 of relu", "forward (`scan_kernel`)", "relu", r"\dscan_kernel.*Li64ELb1E", 128),
+    ("Gradients in f16 and bf16 of relu", "forward (`scan_kernel`)", "relu", r"\dscan_kernel.*Li64ELb1E", 256),
     ("Gradients in f16 and bf16 of relu", "reverse (`scan_kernel`)", "relu", r"\dscan_kernel.*Li64ELb0E", 256),
     ("Luna, the same shapes", "causal, whole", "luna", "causal_kernelIf", 128),
     ("Luna, the same shapes", "bidirectional: pack", "luna", r"\dpack_kernelI[^d]", 128),

@@ -27,8 +27,7 @@ struct Summed {
 template <class Call, class H>
 class Segments {
  public:
-  __device__ Segments(const Call& call, const Sizes& sizes, const H& head)
-      : call_(call), sizes_(sizes), head_(head) {}
+  __device__ Segments(const Call& call, const Sizes& sizes, const H& head) : call_(call), sizes_(sizes), head_(head) {}
   __device__ bool any() const { return call_.sums && (head_.queries > kRowSegment || head_.fresh > kRowSegment); }
   // That query i sees, all of them.
   __device__ int64_t before(int64_t i) const {

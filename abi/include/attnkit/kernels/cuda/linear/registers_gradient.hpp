@@ -216,7 +216,7 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
   // How many eights of gradients a warp has of a reader, and numbers of it go into products.
   template <class OfX>
-  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn* kFactors / 8;
+  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn / 8 * kFactors;
   template <class OfX>
   static constexpr int kDepth = std::is_same_v<OfX, std::false_type> ? kF : kE;
   template <class OfX>
