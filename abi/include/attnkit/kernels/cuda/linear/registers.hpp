@@ -489,7 +489,7 @@ class RegisterTiles : Fragments<typename Work::Type> {
     if constexpr (kReads)
       if (odd) add_odd_values(k, v, n, limit, most);
   }
-  // What infinite values and NaN give the queries that see them.
+  // Adds what infinite values and NaN give the queries that see them.
   __device__ void add_odd_values(const Shared<T>& k, const Shared<T>& v, int n, const int (&limit)[2], int end) {
 #pragma unroll 1
     for (int j = 0; j < n && j < end; j += 16) {

@@ -12,7 +12,7 @@
 // four warps each has all readers of a tile, 16 to a warp, and one of their gradients, or half of da: da += (u y^T,
 // hidden pairs dropped) b.  In f16 what is a sum of products goes into the next in tf32, and so does d.
 //
-// What values have in common cancels in da, which is small then beside u S^T.  So S goes into it as two numbers of T,
+// A common part of all values cancels in da, which is small then beside u S^T.  So S goes into it as two numbers of T,
 // and G . o, of an o that was rounded, is corrected in the end: a . da is known, 0 but for the guard.
 //
 // Long rows are split as in chunks.hpp; S of the segments is the run's.
@@ -214,7 +214,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     else
       visit(std::false_type{});
   }
-  // How many eights of gradients a warp has of a reader, and numbers of it go into products.
+  // The eights of gradients that a warp has of a reader, and the numbers of it that go into products.
   template <class OfX>
   static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn / 8 * kFactors;
   template <class OfX>
@@ -464,7 +464,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     });
   }
 
-  // What readers find in S; scale: by which it was divided.
+  // O = what readers find in S; scale: by which it was divided.
   template <class OfX>
   __device__ void read_sums(OfX of_x, float scale) {
 #pragma unroll
@@ -574,7 +574,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     }
   }
 
-  // What infinite numbers and NaN give the readers that see them.
+  // Adds what infinite numbers and NaN give the readers that see them.
   template <class OfX>
   __device__ void add_odd(OfX of_x, const Sources& from, int j, const int (&limit)[2], const float (&p)[2][4]) {
 #pragma unroll 1
