@@ -40,7 +40,7 @@ struct Fragments {
     return __uint_as_float(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
   }
   __device__ static float inverse_of(float power) { return __uint_as_float((254u << 23) - __float_as_uint(power)); }
-  // What is infinite or NaN has no size.
+  // Infinite numbers and NaN have no size.
   __device__ static float size_of(float x) { return is_finite(x) ? fabsf(x) : 0.0f; }
   __device__ static bool is_finite(float x) { return x - x == 0; }
   __device__ static float finite_of(uint32_t pair, int i) {
