@@ -295,7 +295,7 @@ TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
         return !changes(i) ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
       });
     };
-    for (const int64_t from : {5, 40, 64, 100}) {
+    for (const int64_t from : {40, 64}) {
       SCOPED_TRACE(testing::Message() << "width " << width << " from " << from);
       const Gradients<float> later = rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
         for (const char* name : {"q", "k", "v"})
