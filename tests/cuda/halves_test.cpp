@@ -281,6 +281,19 @@ TEST_P(RegisterHalves, GradientsOfLongRowsEqualTheCpus) {
   }
 }
 
+// The same of prefixes, in which some queries see nothing and keys are seen by none.
+TEST_P(RegisterHalves, GradientsOfLongPrefixesEqualTheCpus) {
+  const int32_t n = 2090;
+  const Mechanism here(cpu, make_block(ATTN_DECODER_CROSS, false, 1, 32, 32)), there(cuda, here.block());
+  Call call;
+  call.q_total = call.k_total = {double(n)};
+  for (int32_t i = 0; i < n; ++i) call.visible.push_back(i < 10 ? 0 : i / 5 * 5 - i / 20);
+  const Gradients<float> want = rounded_gradients(here, type, 1, n, ATTN_PREFIX, call);
+  const InType chosen(type);
+  const Gradients<float> got = rounded_gradients(there, type, 1, n, ATTN_PREFIX, call);
+  for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), type.gate) << here.ports()[p]->name;
+}
+
 // No bit of a gradient of queries comes from keys that they do not see, nor one of keys from queries that do not see
 // them, whatever these are.
 TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
@@ -295,7 +308,7 @@ TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
         return !changes(i) ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
       });
     };
-    for (const int64_t from : {5, 40, 64, 100}) {
+    for (const int64_t from : {40, 64}) {
       SCOPED_TRACE(testing::Message() << "width " << width << " from " << from);
       const Gradients<float> later = rounded_gradients(mech, type, 1, n, 0, call, [&](Inputs& in, Array* given) {
         for (const char* name : {"q", "k", "v"})
