@@ -62,7 +62,7 @@ class Block {
     for (const Stored& stored : stored_) f(stored.bytes());
     f(out_);
   }
-  // What makes all ports of the same rows, in self attention.
+  // The layers of ports of the same rows, in self attention: one product makes them.
   std::vector<const Dense*> made_together() const;
   bool streams() const { return streams_; }           // its runs in sessions carry state
   bool turns() const;                                 // rotary positions have something to turn
