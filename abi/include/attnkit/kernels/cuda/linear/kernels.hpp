@@ -232,7 +232,6 @@ class Steps {
   __device__ void operator()(int64_t i, std::conditional_t<kFollows<Map>, int&, int> queries, int64_t done,
                              std::conditional_t<kFollows<Map>, int&, int> keys) {
     if (!asked_) ask();
-    asked_ = false;
     if constexpr (kFollows<Map>) {
       if constexpr (kEach<Map>)
         load_each(done, keys);
@@ -263,6 +262,7 @@ class Steps {
     }
     __syncthreads();
     write(i, queries);
+    asked_ = false;
     __syncthreads();  // the next call writes over the rows
   }
 
