@@ -80,10 +80,17 @@ __device__ RealOf<T>* part_of(const Work<T, Reach>& w, int pair, int span) {
   return w.parts + (static_cast<int64_t>(pair) * w.spans + span) * rows * (w.sizes.e + 2);
 }
 
-// Is a batch row direct_kernel's?
+// Does a batch row go directly, whatever its neighbours do?
 template <class T, class Reach>
 __device__ bool goes_directly(const Work<T, Reach>& w, const Sight& sight) {
   return Direct<T, Reach>::takes(w.sizes) && sight.queries * w.sizes.group() <= kDirect;
+}
+template <class T, class Reach>
+__device__ void attend_directly(const Work<T, Reach>& w, int pair, int span, const Sight& sight) {
+  const int spans = sight.queries > 0 ? spans_of(w, sight) : 0;
+  if (span >= spans) return;
+  Direct<T, Reach>(w, pair / w.sizes.kv_heads, pair % w.sizes.kv_heads, sight)(
+      static_cast<int>(sight.queries * w.sizes.group()), span, spans > 1 ? part_of(w, pair, span) : nullptr);
 }
 
 // A row of a few queries: of its keys one span, if it is split.
@@ -141,53 +148,54 @@ static __global__ void __launch_bounds__(kThreads) combine_kernel(const Work<T, 
 template <class T, int kBlocks>
 constexpr int kBlocksOf = sizeof(T) == 8 ? 1 : kBlocks;
 
-// Calls whose rows have few queries each.
-template <class T, class Reach, int kKeys>
+// Calls whose rows have few queries each.  kMixed: rows among them may go directly, which takes registers.
+template <class T, class Reach, int kKeys, bool kMixed>
 static __global__ void __launch_bounds__(
-    kThreads, kBlocksOf<T, Reach::kNear || sizeof(T) == 2 || sizeof(typename Reach::template Key<T>) == 2 ? 2 : 3>)
+    kThreads,
+    kBlocksOf<T, kMixed || Reach::kNear || sizeof(T) == 2 || sizeof(typename Reach::template Key<T>) == 2 ? 2 : 3>)
     few_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
-  if (goes_directly(w, sight)) return;
   append_and_clear(w, b, kv, sight, tile);
-  attend_few<T, Reach, kKeys>(w, pair, tile, sight);
+  if (kMixed && goes_directly(w, sight))
+    attend_directly(w, pair, tile, sight);
+  else
+    attend_few<T, Reach, kKeys>(w, pair, tile, sight);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
 
-// The rows that go directly, of any call: a kernel of their own, which needs few registers and little shared memory.
+// Those whose rows all go directly.
 template <class T, class Reach>
 static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 4>) direct_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, tile = static_cast<int>(blockIdx.x) / w.pairs;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
-  if (!goes_directly(w, sight)) return;
-  const int spans = spans_of(w, sight);
-  if (tile < spans && sight.queries > 0)
-    Direct<T, Reach>(w, b, kv, sight)(static_cast<int>(sight.queries * w.sizes.group()), tile,
-                                      spans > 1 ? part_of(w, pair, tile) : nullptr);
+  attend_directly(w, pair, tile, sight);
   append_and_clear(w, b, kv, sight, tile);
   if constexpr (Reach::kNear)
     if (w.states) append_last(w, b, kv, sight, 0, 1);
 }
 
 // Any other; the blocks with the most keys to see begin first.
-template <class T, class Reach, int kKeys>
-static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, 2>) blocks_kernel(const Work<T, Reach> w) {
+template <class T, class Reach, int kKeys, bool kMixed>
+static __global__ void __launch_bounds__(kThreads, kBlocksOf<T, kMixed && kKeys == kWide ? 1 : 2>)
+    blocks_kernel(const Work<T, Reach> w) {
   const int pair = static_cast<int>(blockIdx.x) % w.pairs, turn = static_cast<int>(blockIdx.x) / w.pairs;
   const int tile = w.tiles - 1 - turn;
   const int64_t b = pair / w.sizes.kv_heads;
   const int kv = pair % w.sizes.kv_heads;
   const Sight sight(w.lengths, b);
-  if (goes_directly(w, sight)) return;
   append_and_clear(w, b, kv, sight, tile);
   const int64_t rows = sight.queries * w.sizes.group();
   if constexpr (Reach::kListed) {
     const int64_t first = w.reach.first(turn, w.tiles, kKeys), last = w.reach.last(first);
     if (first < rows) Blocks<T, Reach, kKeys>(w, b, kv, sight)(first, last < rows ? last : rows);
+  } else if (kMixed && goes_directly(w, sight)) {
+    for (int span = tile; span < w.spans || span == 0; span += w.tiles) attend_directly(w, pair, span, sight);
   } else if (sight.queries <= kFew) {
     for (int span = tile; span < w.spans || span == 0; span += w.tiles)
       attend_few<T, Reach, kKeys>(w, pair, span, sight);
@@ -255,25 +263,29 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
     launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes}, exec,
            w);
   };
-  const auto with = [&](auto tile) {
+  const auto with = [&](auto tile, auto mixed) {
     constexpr int kKeys = decltype(tile)::value;
-    if constexpr (!Reach::kListed) {
-      const bool all = lengths.queries * w.sizes.group() <= kDirect;
-      if (Direct<T, Reach>::takes(w.sizes) && (all || lengths.q_len)) {
-        const int tiles = w.tiles;
-        if (!all) w.tiles = std::max(1, w.spans);
-        start(direct_kernel<T, Reach>, w.tiles, Direct<T, Reach>::bytes(w.sizes));
-        w.tiles = tiles;
-        if (all) return;
-      }
-      if (few) return start(few_kernel<T, Reach, kKeys>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
-    }
-    start(blocks_kernel<T, Reach, kKeys>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));
+    constexpr bool kMixed = decltype(mixed)::value;
+    if constexpr (!Reach::kListed)
+      if (few) return start(few_kernel<T, Reach, kKeys, kMixed>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
+    start(blocks_kernel<T, Reach, kKeys, kMixed>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));
   };
-  if (keys == kNarrow)
-    with(std::integral_constant<int, kNarrow>{});
-  else
-    with(std::integral_constant<int, kWide>{});
+  const auto with_keys = [&](auto mixed) {
+    if (keys == kNarrow)
+      with(std::integral_constant<int, kNarrow>{}, mixed);
+    else
+      with(std::integral_constant<int, kWide>{}, mixed);
+  };
+  const auto choose = [&] {
+    if constexpr (!Reach::kListed)
+      if (Direct<T, Reach>::takes(w.sizes)) {
+        if (lengths.queries * w.sizes.group() <= kDirect)
+          return start(direct_kernel<T, Reach>, w.tiles, Direct<T, Reach>::bytes(w.sizes));
+        if (lengths.q_len) return with_keys(std::true_type{});
+      }
+    with_keys(std::false_type{});
+  };
+  choose();
   if constexpr (!Reach::kNear && !Reach::kListed)
     if (w.parts && lengths.queries > 0 && (few || lengths.q_len))
       start(combine_kernel<T, Reach>, static_cast<int>(std::min<int64_t>(kFew, lengths.queries)) * w.sizes.group(), 0);

@@ -265,6 +265,7 @@ class Steps {
     }
     __syncthreads();
     write(i, queries);
+    asked_ = false;
     __syncthreads();  // the next call writes over the rows
   }
 
