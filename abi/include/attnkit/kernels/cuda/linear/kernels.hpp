@@ -265,7 +265,6 @@ class Steps {
     }
     __syncthreads();
     write(i, queries);
-    asked_ = false;
     __syncthreads();  // the next call writes over the rows
   }
 
