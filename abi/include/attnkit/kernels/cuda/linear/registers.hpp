@@ -4,8 +4,8 @@
 // Four warps have a head's 64 columns; heads of 128 have eight warps.  A warp has 16 queries of a tile of 64, and every
 // fourth 16 rows of S.  Per tile of 64 keys O += (A B^T, hidden pairs dropped) V and S += B^T V; before a tile of
 // queries S is rounded to T in shared memory for O = A S.  The next tile's keys and values come meanwhile.  One more
-// column of V is 1, so z and the denominators are sums of the same products.  In f16 S is divided by a power of two
-// before it is rounded, and so is each query's row of A B^T, so that neither leaves f16's range.
+// column of V is 1, so z and the denominators are sums of the same products.  In f16, whose range S and A B^T may leave, S
+// is divided by a power of two before it is rounded, and A B^T takes tf32, whose 10 bits of fraction are f16's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
