@@ -4,8 +4,9 @@
 // Four warps have a head's 64 columns; heads of 128 have eight warps.  A warp has 16 queries of a tile of 64, and every
 // fourth 16 rows of S.  Per tile of 64 keys O += (A B^T, hidden pairs dropped) V and S += B^T V; before a tile of
 // queries S is rounded to T in shared memory for O = A S.  The next tile's keys and values come meanwhile.  One more
-// column of V is 1, so z and the denominators are sums of the same products.  In f16, whose range S and A B^T may leave, S
-// is divided by a power of two before it is rounded, and A B^T takes tf32, whose 10 bits of fraction are f16's.
+// column of V is 1, so z and the denominators are sums of the same products.  In f16, whose range S and A B^T may
+// leave, S is divided by a power of two before it is rounded, and A B^T takes tf32, whose 10 bits of fraction are
+// f16's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
@@ -107,20 +108,86 @@ __device__ void take_tiles(Tiles& tiles, const Part& part) {
   if (part.store) tiles.store_state(part.store);
 }
 
+// S of a head, 64 columns or fewer of it to four warps, which have every fourth 16 rows: as products add to it.  One
+// more place of 8 columns has z or what a gradient has there, as the sum of its first two.
+template <class T, int kF, int kE, int kColumns>
+class RegisterSums : protected Fragments<T> {
+  using Base = Fragments<T>;
+
+ protected:
+  using Base::g, Base::t;
+  static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
+
+  __device__ static int first_column() { return warp() / 4 * kColumns; }
+  // Calls visit(m, f) for the 16 rows of S from f on that are this warp's m-th.
+  template <class Visit>
+  __device__ static void for_features(const Visit& visit) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+      if (const int f = (warp() % 4 + 4 * m) * 16; f < kF) visit(m, f);
+  }
+  __device__ void load_sums(const float* state) {
+    for_features([&](int m, int f) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int x = 0; x < 4; ++x)
+          s_[m][n][x] = state ? state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] : 0.0f;
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        s_[m][kN][x] = state && t() == 0 && x % 2 == 0 ? state[kF * kE + f + g() + x / 2 * 8] : 0.0f;
+    });
+  }
+  __device__ void store_state(float* state) const {
+    for_features([&](int m, int f) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int x = 0; x < 4; ++x)
+          state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] = s_[m][n][x];
+      if (t() == 0 && first_column() == 0)
+        for (int x = 0; x < 4; x += 2) state[kF * kE + f + g() + x / 2 * 8] = s_[m][kN][x] + s_[m][kN][x + 1];
+    });
+  }
+  // A place for the largest number of each warp's S, with the last 8 columns or without.
+  __device__ void find_most(const Shared<float>& most_of, bool last) const {
+    if constexpr (Base::kScales) {
+      float most = 0;
+      for_features([&](int m, int) {
+#pragma unroll
+        for (int n = 0; n < kN + (last ? 1 : 0); ++n)
+#pragma unroll
+          for (int x = 0; x < 4; ++x) most = larger(most, Base::size_of(s_[m][n][x]));
+      });
+      for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
+      if (lane() == 0) most_of[warp()] = most;
+    }
+  }
+  // The power of two by which S is divided before it is rounded.
+  template <int kWarps>
+  __device__ static float scale_of(const Shared<float>& most_of) {
+    if constexpr (!Base::kScales) return 1;
+    float most = most_of[0];
+    for (int w = 1; w < kWarps; ++w) most = larger(most, most_of[w]);
+    return Base::power_of(most);
+  }
+
+  float s_[kM][kN + 1][4];
+};
+
 template <class Work, int kD>
-class RegisterTiles : Fragments<typename Work::Type> {
+class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors, kD, (kD < 64 ? kD : 64)> {
   using Map = typename Work::Map;
   using T = typename Work::Type;
-  using Base = Fragments<T>;
-  using Base::finite_of, Base::g, Base::inverse_of, Base::is_finite, Base::kScales, Base::power_of, Base::size_of,
-      Base::t, Base::weigh, Base::weights_of;
+  using Base = RegisterSums<T, kD * Map::kFactors, kD, (kD < 64 ? kD : 64)>;
+  using Base::finite_of, Base::first_column, Base::for_features, Base::g, Base::inverse_of, Base::is_finite, Base::kM,
+      Base::kN, Base::kScales, Base::s_, Base::store_state, Base::t, Base::weigh, Base::weights_of;
   using typename Base::Weights;
   template <bool kReads, class Tiles>
   friend __device__ void take_tiles(Tiles& tiles, const Part& part);
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
-  static constexpr int kRows = 64;                    // keys and queries of a tile
-  static constexpr int kColumns = kE < 64 ? kE : 64;  // of S, of four warps
-  static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
+  static constexpr int kRows = 64;                                      // keys and queries of a tile
+  static constexpr int kColumns = kE < 64 ? kE : 64;                    // of S, of four warps
   static constexpr int kQRow = kD + 8, kKRow = kF + 8, kVRow = kE + 8;  // rows read together lie in different banks
 
  public:
@@ -176,39 +243,11 @@ class RegisterTiles : Fragments<typename Work::Type> {
   // Of the tile that is taken, or asked for.
   __device__ Shared<T> keys() const { return k_ + side_ * kRows * kKRow; }
   __device__ Shared<T> values() const { return v_ + side_ * kRows * kVRow; }
-  __device__ int first_column() const { return warp() / 4 * kColumns; }
   __device__ int first_query() const { return warp() % 4 * 16; }
-  // Calls visit(m, f) for the 16 rows of S from f on that are this warp's m-th.
-  template <class Visit>
-  __device__ static void for_features(const Visit& visit) {
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-      if (const int f = (warp() % 4 + 4 * m) * 16; f < kF) visit(m, f);
-  }
 
   __device__ void load_state(const float* state) {
-    for_features([&](int m, int f) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int x = 0; x < 4; ++x)
-          s_[m][n][x] = state ? state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] : 0.0f;
-#pragma unroll
-      for (int x = 0; x < 4; ++x)
-        s_[m][kN][x] = state && t() == 0 && x % 2 == 0 ? state[kF * kE + f + g() + x / 2 * 8] : 0.0f;
-    });
-    if (reads_) find_most();
-  }
-  __device__ void store_state(float* state) const {
-    for_features([&](int m, int f) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int x = 0; x < 4; ++x)
-          state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] = s_[m][n][x];
-      if (t() == 0 && first_column() == 0)
-        for (int x = 0; x < 4; x += 2) state[kF * kE + f + g() + x / 2 * 8] = s_[m][kN][x];
-    });
+    Base::load_sums(state);
+    if (reads_) Base::find_most(most_, true);
   }
 
   // Begins to copy the rows from `first` on, at most `count`; a row beyond them is the last of them.
@@ -272,11 +311,7 @@ class RegisterTiles : Fragments<typename Work::Type> {
     float scale = 1;
     if (begins) {
       load_queries();
-      if constexpr (kScales) {
-        float most = most_[0];
-        for (int w = 1; w < kThreads / 32; ++w) most = larger(most, most_[w]);
-        scale = power_of(most);
-      }
+      scale = Base::template scale_of<kThreads / 32>(most_);
       round_sums(inverse_of(scale));
     }
     const bool is_odd = __syncthreads_or(odd) != 0;
@@ -290,7 +325,7 @@ class RegisterTiles : Fragments<typename Work::Type> {
     } else {
       multiply<false>(k, v, first, n, false);
     }
-    if (reads_ && n > 0) find_most();
+    if (reads_ && n > 0) Base::find_most(most_, true);
   }
 
   // Features in the place of keys, and zeros in that of those that do not exist.  Returns whether a value of this
@@ -354,21 +389,6 @@ class RegisterTiles : Fragments<typename Work::Type> {
           a_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
         }
       }
-    }
-  }
-
-  // The largest number of a warp's S and z, for the next round_sums.
-  __device__ void find_most() {
-    if constexpr (kScales) {
-      float most = 0;
-      for_features([&](int m, int) {
-#pragma unroll
-        for (int n = 0; n <= kN; ++n)
-#pragma unroll
-          for (int x = 0; x < 4; ++x) most = larger(most, size_of(s_[m][n][x]));
-      });
-      for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
-      if (lane() == 0) most_[warp()] = most;
     }
   }
 
@@ -542,11 +562,11 @@ class RegisterTiles : Fragments<typename Work::Type> {
   const bool reads_;                            // has the part queries?
   int b_, h_, fresh_, past_, q_pos_;            // of the Head
   int to_, keys_end_;                           // the ends of what is asked ahead
-  bool asked_ = false, asked_queries_ = false;  // are the first of them on their way?  Others are asked ahead
+  bool asked_ = false, asked_queries_ = false;  // have the first been asked for?  Others are, ahead
   int i_ = 0, n_ = 0;                           // queries [i_, i_ + n_)
   int side_ = 0;                                // of the keys that come next
   bool begun_ = false;                          // has O what S gives?
-  float s_[kM][kN + 1][4], o_[kN + 1][4];       // z and the denominators in the last place, the latter in two columns
+  float o_[kN + 1][4];                          // the denominators in the last place, in two columns
   uint32_t a_[kF / 16][4];
   Shared<T> q_, k_, v_, sums_, z_;
   Shared<float> by_, most_;

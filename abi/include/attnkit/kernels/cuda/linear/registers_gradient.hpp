@@ -113,20 +113,18 @@ struct Reversed : Head {
 };
 
 template <class Work, int kD, bool kForward>
-class RegisterScan : Fragments<typename Work::Type> {
+class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors, kD, kD / 2> {
   using Map = typename Work::Map;
   using T = typename Work::Type;
   using Order = std::conditional_t<kForward, Head, Reversed>;
-  using Base = Fragments<T>;
-  using Base::finite_of, Base::g, Base::inverse_of, Base::is_finite, Base::kScales, Base::power_of, Base::size_of,
-      Base::t, Base::weigh, Base::weights_of;
+  using Base = RegisterSums<T, kD * Map::kFactors, kD, kD / 2>;
+  using Base::finite_of, Base::first_column, Base::for_features, Base::g, Base::inverse_of, Base::is_finite, Base::kM,
+      Base::kN, Base::kScales, Base::s_, Base::store_state, Base::t, Base::weigh, Base::weights_of;
   using typename Base::Weights;
   template <bool kReads, class Tiles>
   friend __device__ void take_tiles(Tiles& tiles, const Part& part);
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
-  static constexpr int kRows = 64;         // readers and sources of a tile
-  static constexpr int kColumns = kE / 2;  // of S, of a group
-  static constexpr int kN = kColumns / 8, kM = (kF + 63) / 64;
+  static constexpr int kRows = 64;                        // readers and sources of a tile
   static constexpr int kOwn = kForward ? kD / 2 : kD;     // numbers of a reader's x whose gradient a warp has
   static constexpr int kXRow = kF + 8, kYRow = kE + 8;    // rows read together lie in different banks
   static constexpr bool kInverts = !kForward && kScales;  // are sources multiplied by d on the way?
@@ -202,7 +200,6 @@ class RegisterScan : Fragments<typename Work::Type> {
   }
   __device__ Shared<T> readers() const { return x_ + reader_side_ * kRows * kYRow; }
   __device__ static int group() { return warp() / 4; }
-  __device__ static int first_column() { return group() * kColumns; }
   __device__ static int first_reader() { return warp() % 4 * 16; }
   // Calls visit(are this warp's gradients those of features?).
   template <class Visit>
@@ -224,37 +221,10 @@ class RegisterScan : Fragments<typename Work::Type> {
     if (!kForward) return n * 8;
     return n / (kOwn / 8) * kD + group() * kOwn + n % (kOwn / 8) * 8;
   }
-  // Calls visit(m, f) for the 16 rows of S from f on that are this warp's m-th.
-  template <class Visit>
-  __device__ static void for_features(const Visit& visit) {
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-      if (const int f = (warp() % 4 + 4 * m) * 16; f < kF) visit(m, f);
-  }
 
   __device__ void load_state(const float* state) {
-    for_features([&](int m, int f) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int x = 0; x < 4; ++x)
-          s_[m][n][x] = state ? state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] : 0.0f;
-#pragma unroll
-      for (int x = 0; x < 4; ++x)
-        s_[m][kN][x] = state && t() == 0 && x % 2 == 0 ? state[kF * kE + f + g() + x / 2 * 8] : 0.0f;
-    });
-    find_most();
-  }
-  __device__ void store_state(float* state) const {
-    for_features([&](int m, int f) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n)
-#pragma unroll
-        for (int x = 0; x < 4; ++x)
-          state[(f + g() + x / 2 * 8) * kE + first_column() + n * 8 + t() * 2 + x % 2] = s_[m][n][x];
-      if (t() == 0 && group() == 0)
-        for (int x = 0; x < 4; x += 2) state[kF * kE + f + g() + x / 2 * 8] = s_[m][kN][x] + s_[m][kN][x + 1];
-    });
+    Base::load_sums(state);
+    Base::find_most(most_, false);
   }
 
   // Begins to copy the rows of `count` readers or sources from `first` on; a row beyond them is the last of them.
@@ -336,11 +306,7 @@ class RegisterScan : Fragments<typename Work::Type> {
     float scale = 1;
     if (begins) {
       for_group([&](auto of_x) { load_readers(of_x); });
-      if constexpr (kScales) {
-        float most = most_[0];
-        for (int w = 1; w < kThreads / 32; ++w) most = larger(most, most_[w]);
-        scale = power_of(most);
-      }
+      scale = Base::template scale_of<kThreads / 32>(most_);
       round_sums(inverse_of(scale));
     }
     const bool is_odd = __syncthreads_or(odd) != 0;
@@ -352,7 +318,7 @@ class RegisterScan : Fragments<typename Work::Type> {
         begun_ = true;
       }
     if (n > 0) multiply<kReads>(from, first, n, is_odd);
-    if (kScales && n > 0) find_most();
+    if (n > 0) Base::find_most(most_, false);
   }
 
   // Features in the place of rows, and zeros in that of those that do not exist.  Returns whether a number of this
@@ -426,21 +392,6 @@ class RegisterScan : Fragments<typename Work::Type> {
           }
         }
       }
-    }
-  }
-
-  // The largest number of a warp's S, for the next round_sums.
-  __device__ void find_most() {
-    if constexpr (kScales) {
-      float most = 0;
-      for_features([&](int m, int) {
-#pragma unroll
-        for (int n = 0; n < kN; ++n)
-#pragma unroll
-          for (int x = 0; x < 4; ++x) most = larger(most, size_of(s_[m][n][x]));
-      });
-      for (int bits = 16; bits > 0; bits /= 2) most = larger(most, __shfl_xor_sync(kAll, most, bits));
-      if (lane() == 0) most_[warp()] = most;
     }
   }
 
@@ -758,7 +709,6 @@ class RegisterScan : Fragments<typename Work::Type> {
   int side_ = 0, reader_side_ = 0;                         // of those that come next
   bool begun_ = false;                                     // has O what S gives?
   OfQuery ahead_[2] = {}, own_[2] = {};                    // of queries that come, and of those that read
-  float s_[kM][kN + 1][4];                                 // its last column in two
   float o_[kForward ? kWide<std::true_type> : kF / 8][4];  // the gradients of this warp's readers
   uint32_t left_[(kForward ? kE : kF) / 16][4];
   Shared<T> from_x_, from_y_, x_, y_, values_, sums_, rest_;
