@@ -70,4 +70,4 @@ mkdir -p "$out/softmax" "$out/supernet"
 cp "$here/supernet.toml" "$out/softmax"
 leg softmax --steps 2432 --schedule constant --bf16-until 1 --average 0.99 --warmup 300 --evaluate-every 10
 sed 's#^seed = 1#file = "../softmax/model/weights.safetensors"\nseed = 1#' "$here/supernet.toml" >"$out/supernet/supernet.toml"
-leg supernet --supernet --minutes 50 --lr 1.5e-3 --decay 0.5 --average 0.995 --warmup 50 --baseline-share 0.15 --f16 --evaluate-every 15 --dev-examples 200
+leg supernet --supernet --steps 1791 --lr 1.5e-3 --decay 0.5 --average 0.995 --warmup 50 --baseline-share 0.15 --f16 --evaluate-every 15 --dev-examples 200

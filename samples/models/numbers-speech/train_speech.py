@@ -41,7 +41,7 @@ class SpeechTrainer(Trainer):
             encoded = rows, lengths, _ = self.model.encode(batch.source, batch.source_lengths)
             written = self.model.decode(batch.entered, batch.lengths, encoded, visible=self.visible(batch, drawn), expected=batch.expected,
                                         label_smoothing=self.options.label_smoothing)
-        words = torch.tensor([word for words in batch.words for word in words])
+        words = torch.tensor([word for words in batch.words for word in words], device=rows.device)
         heard = F.ctc_loss(self.beside(rows.float()).log_softmax(-1).transpose(0, 1), words, lengths,
                            torch.tensor([len(words) for words in batch.words]), zero_infinity=True)
         # The encoder learns to hear from the words first.
@@ -52,7 +52,7 @@ class SpeechTrainer(Trainer):
         if drawn is None or drawn.random() < OFFLINE:
             return None
         rows = batch.source_lengths // self.model.encoder.frontend.subsampling
-        seen = (drawn.choice(self.options.wait_k) + torch.arange(batch.entered.shape[1])) * self.pre_decision
+        seen = (drawn.choice(self.options.wait_k) + torch.arange(batch.entered.shape[1], device=rows.device)) * self.pre_decision
         return seen.minimum(rows[:, None])
 
 

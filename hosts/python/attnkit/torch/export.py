@@ -47,7 +47,9 @@ def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: in
         table = _table(tables, path)
         if key in table:
             table[key] = os.path.relpath(pathlib.Path(model.folder, table[key]), folder)
-    save(folder / "golden.safetensors", golden(model, rows, length, seed))
+    device = next(model.parameters()).device
+    save(folder / "golden.safetensors", golden(model.cpu(), rows, length, seed))  # `attnkit verify` computes on the CPU
+    model.to(device)
     manifest = folder / "model.toml"
     write(manifest, toml_text(tables).encode("utf-8"))
     return manifest

@@ -34,7 +34,7 @@ class Fixed:
         self.length = length
 
     def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        return torch.full(lengths.shape, self.length, dtype=torch.float64)
+        return torch.full(lengths.shape, self.length, dtype=torch.float64, device=lengths.device)
 
 
 class Table:
@@ -46,7 +46,8 @@ class Table:
         self.dampening, self.max_length = dampening, max_length
 
     def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        real = torch.arange(source.shape[1]) < lengths[:, None]
+        self.means = self.means.to(source.device)
+        real = torch.arange(source.shape[1], device=source.device) < lengths[:, None]
         return ((self.means[source] * real).sum(1) / self.dampening).clamp(1, self.max_length)
 
 
@@ -62,8 +63,8 @@ class Network:
 
     def _one(self, rows: torch.Tensor) -> torch.Tensor:
         if len(rows) == 0:
-            return torch.ones((), dtype=torch.float64)
-        at = {name.removeprefix("length."): t.float() for name, t in self.tensors.items()}
+            return torch.ones((), dtype=torch.float64, device=rows.device)
+        at = {name.removeprefix("length."): t.to(rows) for name, t in self.tensors.items()}
         for name in ("conv.1", "conv.2"):
             rows = F.relu(F.conv1d(rows.T, at[f"{name}.weight"], at[f"{name}.bias"], padding=1)).T
             rows = F.layer_norm(rows, rows.shape[1:], at[f"{name}.norm.weight"], at[f"{name}.norm.bias"])

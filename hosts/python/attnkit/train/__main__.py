@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     add("--log-every", type=positive(int), default=100, metavar="STEPS", help="(%(default)s)")
     add("--f16", action="store_true", help="exports the weights rounded to f16, in a file of half the size")
     add("--seed", type=int, default=1, help="(%(default)s)")
+    add("--device", default="cpu", help="cpu, or cuda: mechanisms by their CUDA variants, each process of a node on a GPU of its own (%(default)s)")
     add("--threads", type=positive(int), help="of torch and of the plugins (torch's default)")
     add("--timeout", type=positive(float), default=10.0, metavar="MINUTES", help="how long one process waits for another (%(default)s)")
     add("--compile", action="store_true", help="torch.compile, of what lies around attention; takes a minute at the start")

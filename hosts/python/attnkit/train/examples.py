@@ -64,6 +64,16 @@ class Batch:
         part.rows = len(part.expected)
         return part
 
+    def to(self, device: torch.device) -> Batch:
+        """The same with its tensors on a device."""
+        if device.type == "cpu":
+            return self
+        moved = copy.copy(self)
+        for name, value in vars(self).items():
+            if torch.is_tensor(value):
+                setattr(moved, name, value.to(device))
+        return moved
+
 
 def _padded(rows: Sequence[Sequence[int]], with_: int) -> tuple[torch.Tensor, torch.Tensor]:
     width = max(map(len, rows))

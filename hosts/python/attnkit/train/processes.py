@@ -154,7 +154,7 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
         if not torch.is_tensor(value):
             return None
-        self.tensors.append(value.detach().contiguous())
+        self.tensors.append(value.detach().cpu().contiguous())
         return value.shape, value.dtype
 
 

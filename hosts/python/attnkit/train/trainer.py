@@ -10,6 +10,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import signal
 import sys
 import time
@@ -24,8 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 import attnkit
 
 from .._toml import tables_of
-from ..error import INVALID, Error
+from ..error import INVALID, UNSUPPORTED, Error
 from ..torch import Attention, Model, Supernet, runtime
+from ..torch._bound import CUDA, bound
+from ..torch.attention import Mechanism
 from ..torch.loss import IGNORED
 from .examples import Batch, Examples
 from .muon import Muon
@@ -79,6 +82,8 @@ class Trainer:
             tables_of(self.toml)  # what cannot be exported at the end is not begun
             self.teacher = self._teacher()
             self._check_supernet()
+            self.device = _device(options.device)
+            self._check_device()
             for name in ("encoder", "decoder"):
                 if options.dropout and hasattr(self.model, name):
                     getattr(self.model, name).dropout = options.dropout
@@ -86,7 +91,10 @@ class Trainer:
             self.beside = self.make_beside()
             common = self._common() if self.world > 1 else {}
         self.processes.same(common)
-        self.has_bf16 = all(self.processes.all(_has_bf16()))
+        for module in (self.model, self.beside, self.teacher):
+            if module is not None:
+                module.to(self.device)
+        self.has_bf16 = all(self.processes.all(_has_bf16(self.device)))
         named = [*self.model.named_parameters(), *self.beside.named_parameters(prefix="beside")]
         self.named = {name: p for name, p in named if p.requires_grad}
         self.average = [p.detach().clone() for p in self.named.values()]
@@ -224,7 +232,7 @@ class Trainer:
         """One step of the optimizers over these batches together; returns the loss per token."""
         o = self.options
         placements: list[dict[str, str] | None] = []
-        total = torch.zeros(())
+        total = torch.zeros((), device=self.device)
         for placement, loss in self._losses(batches):
             loss.backward()
             placements.append(placement)
@@ -260,7 +268,7 @@ class Trainer:
             if placement:
                 self.supernet.place(placement)
             for number, batch in enumerate(batches):
-                part, last = batch.share(self.rank, self.world), placement is placements[-1] and number == len(batches) - 1
+                part, last = batch.share(self.rank, self.world).to(self.device), placement is placements[-1] and number == len(batches) - 1
                 # Gradients are averaged over processes: each counts its own tokens as a part of all.
                 with contextlib.nullcontext() if last or not isinstance(self.run_model, DistributedDataParallel) else self.run_model.no_sync():
                     yield placement, self.loss(part, drawn) * (self.world / (every * len(placements)))
@@ -276,7 +284,7 @@ class Trainer:
 
     def autocast(self) -> torch.autocast:
         """Whether this step computes in bfloat16, as a context."""
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16 and self.progress() < self.options.bf16_until)
 
     def outputs(self, model: Callable[..., Any], batch: Batch, drawn: random.Random | None = None, **loss: Any) -> torch.Tensor:
         """The logits, or the loss that Model.forward is asked for.  drawn: draws what training varies; None: as the model is used."""
@@ -289,14 +297,15 @@ class Trainer:
         if drawn is None or self.model.predict is None or batch.lengths is None or drawn.random() < self.options.predicted_lengths:
             return None
         noise = torch.tensor([drawn.uniform(0.8, 1.2) for _ in range(batch.all_rows)], dtype=torch.float64)
-        return batch.lengths * noise[batch.part]
+        return batch.lengths * noise[batch.part].to(batch.lengths.device)
 
     def visible(self, batch: Batch, drawn: random.Random | None) -> torch.Tensor | None:
         """wait-k: before token t, from 0, k + t rows of the source were read.  Several k: each row draws its own."""
         if not self.options.wait_k or batch.entered is None or batch.source_lengths is None:
             return None
         k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.all_rows)])
-        return (k[batch.part, None] + torch.arange(batch.entered.shape[1])).minimum(batch.source_lengths[:, None])
+        seen = k[batch.part, None] + torch.arange(batch.entered.shape[1])
+        return seen.to(batch.source_lengths.device).minimum(batch.source_lengths[:, None])
 
     def _teacher(self) -> Model | None:
         """The model that --teacher names, which is not trained."""
@@ -318,6 +327,12 @@ class Trainer:
         for name in o.weights or ():
             if name not in self.supernet.mechanisms:
                 raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.supernet.mechanisms)}")
+
+    def _check_device(self) -> None:
+        """Refuses mechanisms that have no gradient on a GPU."""
+        for name, module in self.model.named_modules():
+            if self.device.type == "cuda" and isinstance(module, Mechanism) and not bound(module._key, CUDA).takes(2, 32, True):
+                raise Error(UNSUPPORTED, f"--device {self.options.device}: {name} has no gradient on CUDA: place another mechanism there, or train on the CPU")
 
     def _check(self, loss: torch.Tensor, placements: Sequence[Mapping[str, str] | None], batches: Sequence[Batch]) -> None:
         """Clips the gradients, or says which block made the first number that is none."""
@@ -409,6 +424,7 @@ class Trainer:
         loss, tokens, right, rows = 0.0, 0, 0, 0
         self.model.eval()
         for batch in self.dev:
+            batch = batch.to(self.device)
             logits = self.outputs(self.model, batch).float()
             loss += float(F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"))
             same = (logits.argmax(-1) == batch.expected) | (batch.expected == IGNORED)
@@ -464,7 +480,7 @@ class Trainer:
         if not self.file.exists():
             return
         try:
-            saved = torch.load(self.file, weights_only=True, mmap=self.rank > 0)
+            saved = torch.load(self.file, map_location="cpu", weights_only=True, mmap=self.rank > 0)
         except Exception as e:
             raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
         if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
@@ -490,6 +506,8 @@ class Trainer:
                 group.update(values)
         for name in _STATE:
             setattr(self, name, saved[name])
+        self.average = [value.to(self.device) for value in self.average]
+        self.best_average = self.best_average and [value.to(self.device) for value in self.best_average]
         self.chunk_began = saved.get("chunk_began", self.progress())  # earlier files have none
 
     def _go_on_with_the_first(self) -> None:
@@ -569,8 +587,27 @@ def _decay(schedule: str, begin: float, progress: float) -> float:
     return {"constant": 1.0, "linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left)}[schedule]
 
 
-def _has_bf16() -> bool:
-    """Does the processor multiply bfloat16 by itself?  Otherwise that is slower than float32, as autocast and in Muon."""
+def _device(name: str) -> torch.device:
+    """The device of --device; of several GPUs a process takes the one of its place in its node."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise Error(INVALID, f"--device {name}: cpu, cuda or one GPU, as cuda:0, is needed")
+    device = torch.device(name)
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise Error(UNSUPPORTED, f"--device {name}: PyTorch {torch.__version__} finds no GPU here: train with --device cpu")
+        index, count = int(os.environ.get("LOCAL_RANK", 0)) if device.index is None else device.index, torch.cuda.device_count()
+        if index >= count:
+            raise Error(INVALID, f"--device {name}: this process needs GPU {index}, of 0 to {count - 1} that are here: start fewer processes on this node, "
+                                 "or name one GPU for all")
+        device = torch.device("cuda", index)
+        torch.cuda.set_device(device)
+    return device
+
+
+def _has_bf16(device: torch.device) -> bool:
+    """Does the device multiply bfloat16 by itself?  Otherwise that is slower than float32, as autocast and in Muon."""
+    if device.type != "cpu":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported()
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
