@@ -10,7 +10,7 @@ import pathlib
 import re
 
 import numpy as np
-from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
+from evaluate import SAMPLES, Journal, hashes, interval, resampled, surprises, translations
 from placements import ROLES, placed
 from sacrebleu.metrics import BLEU, CHRF
 
@@ -108,7 +108,7 @@ def main():
         return scores(journal.value(measured, options.attnkit, manifest, sources, references, options.translated), references, options.seed)
 
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
-    shared, alone, distilled, scratch = {}, {}, {}, {}
+    shared, alone, distilled, scratch, found = {}, {}, {}, {}, []
     for name in options.placements:
         with placed(MODEL, text, dict(zip(ROLES, name.split("/")))) as manifest:
             shared[name] = of(manifest)
@@ -116,6 +116,8 @@ def main():
             manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
             if manifest.exists():
                 values[name] = of(manifest)
+                found.append(manifest)
+    hashes(MODEL, *found, options.data)
     print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
     compared(shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
     for name, values in (("shared", shared), ("alone", alone)):

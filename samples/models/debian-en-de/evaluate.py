@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -52,6 +53,14 @@ class Journal:
         return self.known[key]
 
 
+def hashes(*files):
+    """Prints name and SHA-256 of files; of manifests, and of the weights and pieces that they name."""
+    for file in files:
+        named = re.findall(r'"([^"]+\.(?:safetensors|model))"', file.read_text(encoding="utf-8")) if file.suffix == ".toml" else []
+        for each in dict.fromkeys([file, *(file.parent / name for name in named)]):
+            print(f"{each} sha256 {hashlib.sha256(each.read_bytes()).hexdigest()}")
+
+
 def translations(attnkit, manifest, sources, beams):
     with tempfile.TemporaryDirectory() as folder:
         inputs, outputs = written(pathlib.Path(folder) / "inputs", sources), pathlib.Path(folder) / "outputs"
@@ -71,7 +80,7 @@ def surprises(attnkit, manifest, sources, references):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attnkit", help="the command")
-    parser.add_argument("manifest")
+    parser.add_argument("manifest", type=pathlib.Path)
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--beams", type=int, default=1, help="(%(default)s)")
@@ -83,7 +92,8 @@ def main():
     hypotheses = translations(options.attnkit, options.manifest, sources, options.beams)
     if options.out:
         written(options.out, hypotheses)
-    print(f"{options.data} sha256 {hashlib.sha256(options.data.read_bytes()).hexdigest()}, {len(rows)} lines, {options.beams} beams")
+    hashes(options.manifest, options.data)
+    print(f"{len(rows)} lines, {options.beams} beams")
     for metric in (BLEU(), CHRF()):
         score, scores = resampled(metric, hypotheses, references, options.seed)
         low, high = interval(scores)

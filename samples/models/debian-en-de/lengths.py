@@ -13,7 +13,7 @@ import tempfile
 
 import numpy as np
 import sentencepiece
-from evaluate import interval, resampled, written
+from evaluate import hashes, interval, resampled, written
 from placements import ROLES, placed
 from sacrebleu.metrics import BLEU
 
@@ -73,6 +73,7 @@ def main():
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
     sources, references = map(list, zip(*read["test"][:options.lines]))
     names = " | ".join(f"{low}-{high}" for low, high in BUCKETS)
+    hashes(MODEL, options.folder / "test.tsv", table, table.with_name("length.safetensors"))
     print(f"{len(sources)} lines\n\n| lengths | {names} | all (95 %) | BLEU | to ratio (95 %) | beyond |\n|{'---|' * (5 + len(BUCKETS))}")
     base = {}
     for name, says in {"ratio": None, "lut": f'predict = "lut"\nlut = "{table}"',

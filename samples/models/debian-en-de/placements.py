@@ -12,7 +12,7 @@ import tempfile
 import tomllib
 
 import numpy as np
-from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
+from evaluate import SAMPLES, Journal, hashes, interval, resampled, surprises, translations
 from sacrebleu.metrics import BLEU, CHRF
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
@@ -102,6 +102,7 @@ def main():
     if PLAIN not in text:
         parser.error(f"{options.manifest}: [attention] must say {PLAIN.strip()}")
     measure = (Perplexity if options.perplexity else Scores)(options, *map(list, zip(*rows)))
+    hashes(options.manifest, options.data)
     print(f"{len(rows)} lines\n\n| encoder.self | decoder.self | decoder.cross | {measure.heading} |\n|{'---|' * (4 + measure.heading.count('|'))}")
     for placement in placements(tomllib.loads(text)["search"]["space"], None if options.all else options.more, options.only):
         name = "/".join(placement.get(role, "softmax") for role in ROLES)

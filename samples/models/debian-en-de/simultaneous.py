@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 
-from evaluate import Journal, interval, resampled, written
+from evaluate import Journal, hashes, interval, resampled, written
 from placements import PLAIN, ROLES, placed
 from sacrebleu.metrics import BLEU
 
@@ -48,6 +48,7 @@ def main():
             for k in options.k:
                 known[placement, k] = journal.value(simulated, options.attnkit, manifest, k, sources, references)
     heading = " | ".join(f"k = {k}" for k in options.k)
+    hashes(options.manifest, options.data)
     print(f"{len(rows)} lines\n\n| placement | {heading} |\n|{'---|' * (1 + len(options.k))}")
     base = {}
     for placement in options.placements:

@@ -183,13 +183,15 @@ void multiply(void* const* brought, unsigned mask, emulator::Site site) {
     for (int i = 0; i < kDepth / 4; ++i)
       b[kDepth == 16 ? t * 2 + i % 2 + i / 2 * 8 : t + i * 4][row] = double{from.b[static_cast<size_t>(i)]};
   }
-  for (int l = 0; l < 32; ++l) {
-    auto& to = *static_cast<Fragment*>(brought[l]);
-    for (int i = 0; i < 4; ++i) {
-      double sum = double{to.d[static_cast<size_t>(i)]};
-      for (int k = 0; k < kDepth; ++k) sum += a[l / 4 + i / 2 * 8][k] * b[k][l % 4 * 2 + i % 2];
-      to.d[static_cast<size_t>(i)] = static_cast<float>(sum);
-    }
+  for (int row = 0; row < 16; ++row) {
+    const auto own = [&](int column) -> float& {
+      return static_cast<Fragment*>(brought[row % 8 * 4 + column / 2])->d[static_cast<size_t>(row / 8 * 2 + column % 2)];
+    };
+    double sums[8];
+    for (int c = 0; c < 8; ++c) sums[c] = double{own(c)};
+    for (int k = 0; k < kDepth; ++k)  // columns inside, which a compiler takes side by side
+      for (int c = 0; c < 8; ++c) sums[c] += a[row][k] * b[k][c];
+    for (int c = 0; c < 8; ++c) own(c) = static_cast<float>(sums[c]);
   }
 }
 
