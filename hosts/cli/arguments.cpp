@@ -47,6 +47,12 @@ po::variables_map parse(const std::string& subcommand, const Options& visible, c
   } catch (const po::error& e) {
     fail(Exit::usage, "{}; see \"attnkit {} --help\"", e.what(), subcommand);
   }
+  for (const Option& option : visible) {
+    const std::string name = split(option.name, ',')[0], value = option.value ? option.value : "";
+    if ((value == "FILE" || value == "DIR") && !option.repeated && map.count(name) &&
+        map[name].as<std::string>().empty())
+      fail(Exit::usage, "--{} is empty: name a {}", name, value == "DIR" ? "folder" : "file");
+  }
   const size_t given = map.count("(positional)") ? map["(positional)"].as<std::vector<std::string>>().size() : 0;
   if (given > (positional.empty() ? 0 : 1))
     fail(Exit::usage, "unexpected argument {}; see \"attnkit {} --help\"",

@@ -235,7 +235,7 @@ class Winners(Bundles):
     def test_a_folder_that_cannot_be_is_refused_before_the_search(self):
         (self.folder / "full").mkdir()
         (self.folder / "full" / "file").write_text("mine")
-        for bundle, code, message in ((self.folder / "full", 6, "is there and not empty"), ("", 2, "no name"),
+        for bundle, code, message in ((self.folder / "full", 6, "is there and not empty"), ("", 2, "--bundle is empty"),
                                       (self.out, 2, "would hold the folder of --output"),
                                       (self.out.parent / "x" / "..", 6, "is there and not empty")):
             self.assertIn(message, self.search("--bundle", bundle, code=code).err)

@@ -150,7 +150,7 @@ class Tiny(CommandTest):
             result = self.run_code(6, "run", self.model, "--file", "-", stdin=stdin)
             self.assertIn(part, result.err)
             self.assertEqual(result.out, "")
-        for path in (self.folder, self.folder / "missing", ""):
+        for path in (self.folder, self.folder / "missing"):
             self.run_code(6, "run", self.model, "--file", path)
         self.run_code(6, "run", self.model, "--text", "one", "--target", "drei " * 64)
         self.run_code(6, "run", self.model, "--file", "-", "--target-file", "/dev/null", stdin=b"one\n")

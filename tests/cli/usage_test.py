@@ -59,6 +59,12 @@ class Usage(CommandTest):
             self.assertEqual(result.out, "")
             self.assertTrue(result.err.startswith("attnkit: "), result.err)
 
+    def test_empty_names_of_files(self):
+        for option, *arguments in (("test", "search", SAMPLE), ("data", "search", SAMPLE), ("output", "search", SAMPLE), ("file", "run", SAMPLE),
+                                   ("output", "run", SAMPLE, "--text", "x"), ("golden", "verify", SAMPLE)):
+            with self.subTest(option=option, command=arguments[0]):
+                self.assertRegex(self.run_code(2, *arguments, f"--{option}", "").err, f"^attnkit: --{option} is empty: name a (file|folder)$")
+
     def test_global_options_before_the_subcommand(self):
         self.assertEqual(self.run_ok("--threads", "1", "--json", "doctor").json()["threads"], 1)
 

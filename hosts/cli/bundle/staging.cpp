@@ -33,7 +33,6 @@ fs::path target_of(const std::string& folder) {
 }  // namespace
 
 void check_new_folder(const std::string& folder) {
-  if (folder.empty()) fail(Exit::usage, "the new folder has no name");
   std::error_code error;
   const fs::path target = target_of(folder);
   if (same_file(target, fs::current_path(error)))

@@ -117,7 +117,6 @@ std::vector<std::string> read_lines(const std::string& path) { return split_line
 
 void check_writable(const std::string& path) {
   if (path == "-") return;
-  if (path.empty()) fail(Exit::usage, "the output's name is empty");
   const std::string real = resolved(path), parent = fs::path(real).parent_path().string();
   const std::string folder = parent.empty() ? "." : parent;
   struct stat status {};
