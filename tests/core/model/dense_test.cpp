@@ -6,9 +6,10 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 
@@ -238,7 +239,7 @@ TEST_P(DenseShape, OfIntegersHasTheSameBitsByAllInstructions) {
       std::vector<float> y(expected.size(), 2.0f);
       make({inputs, outputs, w, b}, kernel)
           ->run(two, {x.data(), inputs, y.data(), outputs, rows}, {Activation::gelu, false});
-      ASSERT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
+      ASSERT_TRUE(std::ranges::equal(y, expected, {}, std::bit_cast<uint32_t, float>, std::bit_cast<uint32_t, float>))
           << (make == int8_weights ? "int8, " : "int4, ") << static_cast<int>(kernel);
     }
   }
