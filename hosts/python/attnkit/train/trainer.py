@@ -188,6 +188,7 @@ class Trainer:
                         clock = time.monotonic()
                     if now - saved > 60 * self.options.checkpoint_every:
                         self._save()
+                        _give_back()
                         saved = now
                     if stop or self.world == 1 and interrupt.seen:
                         self._save()
@@ -602,6 +603,12 @@ def _device(name: str) -> torch.device:
         device = torch.device("cuda", index)
         torch.cuda.set_device(device)
     return device
+
+
+def _give_back() -> None:
+    """Free memory goes back to the system: tensors of many shapes leave it between others, more with every step, where glibc keeps it."""
+    with contextlib.suppress(AttributeError):  # other C libraries
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _has_bf16(device: torch.device) -> bool:
