@@ -296,7 +296,8 @@ class InF32 {
   template <class F>
   bool with_width(const F& f) const {
     const auto is = [&]<int kD>(std::integral_constant<int, kD> width) {
-      if constexpr (kD * Device<float>::kFactors <= 128) return shape_.d == kD && shape_.e == kD && f(width);
+      constexpr int kNumbers = kD * Device<float>::kFactors * (Device<float>::kSplits ? 2 : 1);  // more need registers
+      if constexpr (kNumbers <= 128) return shape_.d == kD && shape_.e == kD && f(width);
       return false;
     };
     return is(std::integral_constant<int, 32>{}) || is(std::integral_constant<int, 64>{}) ||

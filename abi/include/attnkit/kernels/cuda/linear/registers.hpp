@@ -542,14 +542,14 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
                     high = w_.map.template feature<true>(half_of<T>(own[x], 1));
         if constexpr (kSplits) {
           plain_[d][x] = pair_of<T>(low, high);
-          a_[d][x] =
-              turned(turns_of_tile(true), first_query() + g() + x % 2 * 8, d * 16 + x / 2 * 8 + t() * 2, low, high);
-          continue;
-        }
+          const int r = first_query() + g() + x % 2 * 8, f = d * 16 + x / 2 * 8 + t() * 2;
+          a_[d][x] = turned(turns_of_tile(true), r, f, low, high);
+        } else {
 #pragma unroll
-        for (int turn = 0; turn < kFactors; ++turn) {
-          const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
-          a_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+          for (int turn = 0; turn < kFactors; ++turn) {
+            const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
+            a_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+          }
         }
       }
     }
