@@ -314,8 +314,12 @@ TEST(RegisterHalvesOfLeap, ModulesOfAnyWidthEqualTheCpu) {
           }
 }
 
-class RegisterGradients : public Halves {};
-INSTANTIATE_TEST_SUITE_P(Cuda, RegisterGradients, testing::ValuesIn(cases("relu linear cosformer")),
+class RegisterGradients : public Halves {
+ protected:
+  // So that each takes cross attention.
+  const Settings crosses = GetParam().mechanism == "rope_linear" ? Settings{{"cross", true}} : Settings{};
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, RegisterGradients, testing::ValuesIn(cases("relu linear cosformer rope_linear")),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
 TEST_P(RegisterGradients, EqualTheCpus) {
@@ -356,7 +360,8 @@ TEST_P(RegisterGradients, OfLongRowsEqualTheCpus) {
 // The same of prefixes, in which some queries see nothing and keys are seen by none.
 TEST_P(RegisterGradients, OfLongPrefixesEqualTheCpus) {
   const int32_t n = 2090;
-  const Mechanism here(cpu, make_block(ATTN_DECODER_CROSS, false, 1, 32, 32)), there(cuda, here.block());
+  const Mechanism here(cpu, make_block(ATTN_DECODER_CROSS, false, 1, 32, 32), crosses),
+      there(cuda, here.block(), crosses);
   Call call;
   call.q_total = call.k_total = {double(n)};
   for (int32_t i = 0; i < n; ++i) call.visible.push_back(i < 10 ? 0 : i / 5 * 5 - i / 20);
@@ -433,7 +438,7 @@ TEST_P(RegisterGradients, ValuesMayHaveAMean) {
 // No row is aligned, and there are fewer keys than queries.
 TEST_P(RegisterGradients, OfOddRowsAreThoseOfEven) {
   const InType chosen(type);
-  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 64, 64));
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 64, 64), crosses);
   Call call;
   call.q_len = {100, 1};
   call.k_len = {70, 3};
@@ -472,7 +477,7 @@ TEST_P(RegisterGradients, MayBeLargeAndTiny) {
     float given, rows, values;
     size_t ports;  // whose gradients f16 holds
   };
-  const bool is_about_one = GetParam().mechanism == "linear";  // in 16 bits the features of small rows are 1
+  const bool is_about_one = GetParam().mechanism.ends_with("linear");  // in 16 bits the features of small rows are 1
   const Times tiny = is_about_one ? Times{0x1p-16f, 1, 0x1p10f, 2} : Times{0x1p-16f, 0x1p-9f, 0x1p6f, 2};
   const int64_t n = 150;
   for (const int32_t width : {32, 64, 128})

@@ -93,6 +93,58 @@ struct Fragments {
   }
 };
 
+// Turns of pairs of features by their rows' positions, in tiles of 64: by that of a tile's first row, which is found in
+// f64, and that from there on.  kUp: do positions of a tile rise?
+template <class Map, int kD, bool kUp>
+class Turns {
+  static constexpr int kRows = 64, kPairs = kD / 2, kRow = kPairs + 4;  // rows read together lie in different banks
+
+ public:
+  static constexpr uint64_t bytes(int tiles) {
+    return Map::kSplits ? sizeof(Two) * static_cast<uint64_t>(kRows * kRow + tiles * kPairs) : 0;
+  }
+  __device__ void load(const Map& map, SharedParts& parts, int tiles) {
+    if constexpr (Map::kSplits) {
+      of_rows_ = parts.take<Two>(kRows * kRow);
+      of_tiles_ = parts.take<Two>(tiles * kPairs);
+      for (int x = static_cast<int>(threadIdx.x); x < kRows * kPairs; x += static_cast<int>(blockDim.x)) {
+        const int row = x / kPairs, pair = x % kPairs;
+        of_rows_[row * kRow + pair] = turn_of(kUp ? row : -row, map.speed(2 * pair));
+      }
+      speed_ = map.speed(static_cast<int>(threadIdx.x) % kPairs * 2);
+    }
+  }
+  // After the next barrier a tile begins at a position.
+  __device__ void begin(int tile, int64_t position) const {
+    if constexpr (Map::kSplits)
+      if (const int pair = static_cast<int>(threadIdx.x); pair < kPairs)
+        of_tiles_[tile * kPairs + pair] = turn_of(position, speed_);
+  }
+  // Features f and f + 1 of a row of the tile.
+  __device__ Two turned(int tile, int row, int f, float even, float odd) const {
+    return both({even, odd}, turn(tile, row, f));
+  }
+  __device__ Two turned_back(int tile, int row, int f, float even, float odd) const {
+    const Two own = turn(tile, row, f);
+    return both({even, odd}, {own.x, -own.y});
+  }
+
+ private:
+  __device__ static Two turn_of(int64_t position, double speed) {
+    Two turn;
+    quarter_turns(static_cast<double>(position) * speed, turn.x, turn.y);
+    return turn;
+  }
+  __device__ static Two both(const Two& a, const Two& b) { return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x}; }
+
+  __device__ Two turn(int tile, int row, int f) const {
+    return both(of_tiles_[tile * kPairs + f / 2], of_rows_[row * kRow + f / 2]);
+  }
+
+  Shared<Two> of_rows_, of_tiles_;
+  double speed_ = 0;  // of the pair that this thread turns for a tile
+};
+
 // Takes a part: keys that all queries of a tile see before it begins, then those that some of them see.
 template <bool kReads, class Tiles>
 __device__ void take_tiles(Tiles& tiles, const Part& part) {
@@ -207,9 +259,8 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   static_assert(!kSplits || kFactors == 1);
   static constexpr int kRows = 64;                    // keys and queries of a tile
   static constexpr int kColumns = kE < 64 ? kE : 64;  // of S, of four warps
+  // Rows read together lie in different banks.
   static constexpr int kQRow = kD + 8, kKRow = (kSplits ? 2 : 1) * kF + 8, kVRow = kE + 8;
-  static constexpr int kPairs = kSplits ? kD / 2 : 0,
-                       kTurnsRow = kPairs + 4;  // rows read together lie in different banks
 
  public:
   static constexpr int kThreads = 128 * (kE / kColumns);
@@ -220,8 +271,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   // Of shared memory, for parts with queries or without.
   static uint64_t bytes(const Sizes& s, bool reads) {
     const uint64_t keys = sizeof(T) * (kRows * 2 * (kKRow + kVRow) + (reads ? 2 : 1) * weights(s.units)) +
-                          sizeof(float) * 2 * kRows * kFactors +
-                          (kSplits ? sizeof(Two) * (kRows * kTurnsRow + 3 * kPairs) : 0);
+                          sizeof(float) * 2 * kRows * kFactors + Turns<Map, kD, true>::bytes(3);
     return keys + (reads ? sizeof(T) * (kRows * kQRow + kF * (kVRow + 8)) + sizeof(float) * 16 : 0);
   }
 
@@ -247,13 +297,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     k_ = parts.take<T>(2 * kRows * kKRow);
     v_ = parts.take<T>(2 * kRows * kVRow);
     by_ = parts.take<float>(2 * kRows * kFactors);
-    if constexpr (kSplits) {
-      turns_ = parts.take<Two>(kRows * kTurnsRow);
-      begun_turns_ = parts.take<Two>(3 * kPairs);
-      for (int x = static_cast<int>(threadIdx.x); x < kRows * kPairs; x += kThreads)
-        turns_[x / kPairs * kTurnsRow + x % kPairs] = turn_of(x / kPairs, w_.map.speed(x % kPairs * 2));
-      if (static_cast<int>(threadIdx.x) < kPairs) speed_ = w_.map.speed(static_cast<int>(threadIdx.x) * 2);
-    }
+    turns_.load(w_.map, parts, 3);
     if (reads) {
       q_ = parts.take<T>(kRows * kQRow);
       sums_ = parts.take<T>(kF * kVRow);
@@ -313,7 +357,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
 #pragma unroll 1
       for (int u = 0; u < units; u += 16) {
         float of[2][4] = {};
-#pragma unroll 1
+#pragma unroll 2
         for (int d = 0; d < kD / 16; ++d) {
           uint32_t a[4];
           load_numbers(a, rows, row, d);
@@ -350,25 +394,6 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     }
   }
 
-  // A turn is that of the tile's first row, and that from there on.
-  __device__ static Two turn_of(int64_t position, double speed) {
-    Two turn;
-    quarter_turns(static_cast<double>(position) * speed, turn.x, turn.y);
-    return turn;
-  }
-  __device__ static Two both(const Two& a, const Two& b) { return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x}; }
-  __device__ Shared<Two> turns_of_tile(bool queries) const { return begun_turns_ + (queries ? 2 : side_) * kPairs; }
-  __device__ void begin_turns(bool queries, int position) const {
-    if constexpr (kSplits)
-      if (const int pair = static_cast<int>(threadIdx.x); pair < kPairs)
-        turns_of_tile(queries)[pair] = turn_of(position, speed_);
-  }
-  // Two features of a row of the tile, turned.
-  __device__ uint32_t turned(const Shared<Two>& begun, int row, int f, float even, float odd) const {
-    const Two own = both(begun[f / 2], turns_[row * kTurnsRow + f / 2]), pair = both({even, odd}, own);
-    return pair_of<T>(pair.x, pair.y);
-  }
-
   __device__ void load_state(const float* state) {
     Base::load_sums(state);
     if (reads_) Base::find_most(most_, true);
@@ -395,7 +420,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     ask(w_.call.k, first, keys_end_ - first, keys(), kKRow);
     ask(w_.call.v, first, keys_end_ - first, values(), kVRow);
     commit_copies();
-    begin_turns(false, past_ + first);
+    turns_.begin(side_, past_ + first);
     if constexpr (kFactors > 1 && !kUnits) {
       if (const int r = static_cast<int>(threadIdx.x); r < kRows) {
         float by[kFactors];
@@ -410,7 +435,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     if (first >= to_) return;
     ask(w_.call.q, first, to_ - first, q_, kQRow);
     commit_copies();
-    begin_turns(true, q_pos_ + first);
+    turns_.begin(2, q_pos_ + first);
   }
 
   __device__ void begin(int i, int n) {
@@ -480,8 +505,6 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   }
   __device__ void map_eights(const Shared<T>& k, int n) const {
     constexpr int kEights = kD / 8;
-    Shared<Two> begun;
-    if constexpr (kSplits) begun = turns_of_tile(false);
 #pragma unroll 1
     for (int x = static_cast<int>(threadIdx.x); x < kRows * kEights; x += kThreads) {
       const int r = x / kEights, c = x % kEights * 8;
@@ -493,7 +516,10 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
         number[p] = r < n ? w_.map.template feature<false>(half_of<T>(own.pair[p / 2], p % 2)) : 0.0f;
       if constexpr (kSplits) {
 #pragma unroll
-        for (int p = 0; p < 4; ++p) own.pair[p] = turned(begun, r, c + 2 * p, number[2 * p], number[2 * p + 1]);
+        for (int p = 0; p < 4; ++p) {
+          const Two pair = turns_.turned(side_, r, c + 2 * p, number[2 * p], number[2 * p + 1]);
+          own.pair[p] = pair_of<T>(pair.x, pair.y);
+        }
         as<Eight>(at)[0] = own;
       }
 #pragma unroll
@@ -543,7 +569,8 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
         if constexpr (kSplits) {
           plain_[d][x] = pair_of<T>(low, high);
           const int r = first_query() + g() + x % 2 * 8, f = d * 16 + x / 2 * 8 + t() * 2;
-          a_[d][x] = turned(turns_of_tile(true), r, f, low, high);
+          const Two pair = turns_.turned(2, r, f, low, high);
+          a_[d][x] = pair_of<T>(pair.x, pair.y);
         } else {
 #pragma unroll
           for (int turn = 0; turn < kFactors; ++turn) {
@@ -755,10 +782,9 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   bool begun_ = false;                          // has O what S gives?
   float o_[kN + 1][4];                          // the denominators in the last place, in two columns
   uint32_t a_[kF / 16][4], plain_[kSplits ? kF / 16 : 1][4];
-  double speed_ = 0;  // of the pair that this thread turns for a tile
   Shared<T> q_, k_, v_, sums_, z_, weights_;
   Shared<float> by_, most_;
-  Shared<Two> turns_, begun_turns_;  // from a tile's first row; of that, of two tiles of keys and of queries
+  Turns<Map, kD, true> turns_;  // of two tiles of keys and one of queries
 };
 
 }  // namespace attnkit::cuda::linear
