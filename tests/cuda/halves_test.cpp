@@ -478,7 +478,8 @@ TEST_P(RegisterGradients, MayBeLargeAndTiny) {
     size_t ports;  // whose gradients f16 holds
   };
   const bool is_about_one = GetParam().mechanism.ends_with("linear");  // in 16 bits the features of small rows are 1
-  const Times tiny = is_about_one ? Times{0x1p-16f, 1, 0x1p10f, 2} : Times{0x1p-16f, 0x1p-9f, 0x1p6f, 2};
+  const float values = crosses.empty() ? 0x1p10f : 0x1p13f;            // a scaled query's gradient is smaller
+  const Times tiny = is_about_one ? Times{0x1p-16f, 1, values, 2} : Times{0x1p-16f, 0x1p-9f, 0x1p6f, 2};
   const int64_t n = 150;
   for (const int32_t width : {32, 64, 128})
     for (const Times& by : {tiny, Times{0x1p9f, 4, 1, 3}}) {
