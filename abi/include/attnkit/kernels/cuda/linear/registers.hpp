@@ -107,11 +107,10 @@ class Turns {
     if constexpr (Map::kSplits) {
       of_rows_ = parts.take<Two>(kRows * kRow);
       of_tiles_ = parts.take<Two>(tiles * kPairs);
-      for (int x = static_cast<int>(threadIdx.x); x < kRows * kPairs; x += static_cast<int>(blockDim.x)) {
-        const int row = x / kPairs, pair = x % kPairs;
-        of_rows_[row * kRow + pair] = turn_of(kUp ? row : -row, map.speed(2 * pair));
-      }
-      speed_ = map.speed(static_cast<int>(threadIdx.x) % kPairs * 2);
+      const int pair = static_cast<int>(threadIdx.x) % kPairs;
+      speed_ = map.speed(2 * pair);
+      for (int row = static_cast<int>(threadIdx.x) / kPairs; row < kRows; row += static_cast<int>(blockDim.x) / kPairs)
+        of_rows_[row * kRow + pair] = turn_of(kUp ? row : -row, speed_);
     }
   }
   // After the next barrier a tile begins at a position.
@@ -142,7 +141,7 @@ class Turns {
   }
 
   Shared<Two> of_rows_, of_tiles_;
-  double speed_ = 0;  // of the pair that this thread turns for a tile
+  double speed_ = 0;  // of the pair whose turns this thread finds
 };
 
 // Takes a part: keys that all queries of a tile see before it begins, then those that some of them see.
