@@ -375,9 +375,12 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           const int own = u + c / 2 * 8 + t() * 2 + c % 2;
-          if (own >= units) continue;
 #pragma unroll
-          for (int r = 0; r < 2; ++r) sum[r] += w_.map.template unit<kQuery>(h_, own, of[c / 2][r * 2 + c % 2]);
+          for (int r = 0; r < 2; ++r) {  // without a branch, around which loads would wait
+            const float given =
+                w_.map.template unit<kQuery>(h_, own < units ? own : units - 1, of[c / 2][r * 2 + c % 2]);
+            sum[r] += own < units ? given : 0.0f;
+          }
         }
       }
     }
