@@ -314,6 +314,33 @@ TEST(RegisterHalvesOfLeap, ModulesOfAnyWidthEqualTheCpu) {
           }
 }
 
+// W1 whose large numbers cancel, so that its units depend on what 16 bits would drop of them.
+TEST(RegisterHalvesOfLeap, WeightsThatCancelEqualTheCpu) {
+  const attn_plugin &cpu = load(ATTNKIT_PLUGIN_DIR "/leap.so"), &cuda = load(ATTNKIT_EMULATED_DIR "/leap.so");
+  const int64_t n = 90;
+  for (const Type& type : kTypes) {
+    const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, 64, 64)), there(cuda, here.block());
+    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+    for (Inputs* inputs : {&in, &same}) {
+      for (const char* name : {"q", "k"})
+        (*inputs)[name].set([before = (*inputs)[name]](int64_t b, int64_t h, int64_t i, int64_t) {
+          return std::abs(before.at(b, h, i, 0));
+        });
+      round_inputs(*inputs, type);
+      for (const char* name : {"q_w1", "k_w1"}) {
+        float common = 64;
+        for (float& x : (*inputs)[name].data()) {
+          x += common;
+          common = -common;
+        }
+      }
+    }
+    const Array want = run_whole(in, 0, causal_call(n));
+    const InType chosen(type);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
+  }
+}
+
 class RegisterGradients : public Halves {
  protected:
   // So that each takes cross attention.
