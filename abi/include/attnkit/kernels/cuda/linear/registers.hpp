@@ -7,6 +7,9 @@
 // column of V is 1, so z and the denominators are sums of the same products.  In f16, whose range S and A B^T may
 // leave, S is divided by a power of two before it is rounded, and A B^T takes tf32, whose 10 bits of fraction are
 // f16's.
+//
+// Of a map that splits, keys lie in shared memory twice, turned for S and as they are for z, and so are queries in
+// registers: denominators are sums of products of their own.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>

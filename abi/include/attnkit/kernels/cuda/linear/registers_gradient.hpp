@@ -15,6 +15,9 @@
 // A common part of all values cancels in da, which is small then beside u S^T.  So S goes into it as two numbers of T,
 // and G . o, of an o that was rounded, is corrected in the end: a . da is known, 0 but for the guard.
 //
+// Of a map that splits, da and db have two parts: of turned features what G and v make, turned back in the end, and of
+// the others what -g'(x) G . o and 1 make; S has turned features and in its last column the others.
+//
 // Long rows are split as in chunks.hpp; S of the segments is the run's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_GRADIENT_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_GRADIENT_HPP
