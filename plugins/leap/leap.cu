@@ -35,16 +35,41 @@ struct Module {
 template <class Real>
 struct Map {
   static constexpr bool kSplits = false;
+  static constexpr int kFactors = 2;
   int d;
   Real scale;
   Module<Real> q, k;
 
+  template <bool kQuery>
+  __device__ const Module<Real>& module() const {
+    return kQuery ? q : k;
+  }
+  template <bool kQuery>
+  __device__ Real feature(Real x) const {
+    return relu(x * (kQuery ? scale : 1));
+  }
+  template <bool kQuery>
+  __device__ Real weight(int64_t h, int unit, int f) const {
+    return module<kQuery>().w1.at(0, h, unit)[f];
+  }
+  template <bool kQuery>
+  __device__ Real unit(int64_t h, int j, Real sum) const {
+    const Module<Real>& m = module<kQuery>();
+    const Real y = sum + m.b1.at(0, 0, h)[j];
+    return m.r == 1 ? y : relu(y) * m.w2.at(0, h, 0)[j];
+  }
+  template <bool kQuery>
+  __device__ void factors(const Place& at, Real sum, Real (&by)[kFactors]) const {
+    const Module<Real>& m = module<kQuery>();
+    const Real t = m.r == 1 ? sum : sum + m.b2.at(0, 0, at.h)[0];
+    quarter_turns(reciprocal(1 + exponential(-t)), by[0], by[1]);
+  }
   // Writes A, then finds its proportion, of which it returns p and its cosine and sine.
   template <bool kQuery, class X>
   __device__ double turn(const X& x, int64_t h, const Shared<Real>& a, Real& c, Real& s) const {
-    for (int f = lane(); f < d; f += 32) a[f] = relu(x[f] * (kQuery ? scale : 1));
+    for (int f = lane(); f < d; f += 32) a[f] = feature<kQuery>(x[f]);
     __syncwarp();
-    const double p = (kQuery ? q : k)(a, h);
+    const double p = module<kQuery>()(a, h);
     double cosine, sine;
     quarter_turns(p, cosine, sine);
     c = static_cast<Real>(cosine);
@@ -70,7 +95,7 @@ struct Map {
   }
   template <bool kQuery, class X>
   __device__ void gradient(const X& x, const Place& at, const Row<Real>& row, const Row<Real>& given) const {
-    const Module<Real>& m = kQuery ? q : k;
+    const Module<Real>& m = module<kQuery>();
     Real c, s;
     const double p = turn<kQuery>(x, at.h, row.s, c, s);
     double turned = 0;  // much of it cancels
@@ -97,6 +122,7 @@ struct Leap : leap::Model {
   template <class Real>
   using Device = Map<Real>;
   using Model::Model;
+  int units() const { return static_cast<int>(q.r); }
   int notes() const { return static_cast<int>(d + 2 * q.r + 2); }
   Learned learned() const { return list<Learned>(); }
   template <class Real>

@@ -235,7 +235,7 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
 
 // Mechanisms and widths that have kernels of their own in 16 bits.
 class RegisterHalves : public Halves {};
-INSTANTIATE_TEST_SUITE_P(Cuda, RegisterHalves, testing::ValuesIn(cases("relu linear cosformer")),
+INSTANTIATE_TEST_SUITE_P(Cuda, RegisterHalves, testing::ValuesIn(cases("relu linear cosformer leap rope_linear")),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
 TEST_P(RegisterHalves, HeadsOf64And128EqualTheCpu) {
@@ -245,7 +245,111 @@ TEST_P(RegisterHalves, HeadsOf64And128EqualTheCpu) {
   }
 }
 
-TEST_P(RegisterHalves, GradientsEqualTheCpus) {
+// No bit of an output comes from rows that it does not see, whatever these are.
+TEST_P(RegisterHalves, HiddenRowsMayBeAnything) {
+  const InType chosen(type);
+  const int64_t n = 140;
+  for (const int32_t width : {32, 64}) {
+    const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, width, width));
+    for (const int64_t from : {5, 64, 90}) {
+      Inputs in(mech, 1, n, n, 1);
+      const Array want = run_whole(in, 0, causal_call(n));
+      for (const char* name : {"q", "k", "v"})
+        in[name].set([from, before = in[name]](int64_t b, int64_t h, int64_t i, int64_t c) {
+          return i < from ? before.at(b, h, i, c) : i % 2 ? NAN : INFINITY;
+        });
+      const Array got = run_whole(in, 0, causal_call(n));
+      for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(want, 0, h, got, 0, h, from)) << "from " << from;
+      EXPECT_TRUE(std::isnan(got.at(0, 1, n - 1, 0)));
+    }
+  }
+}
+
+// Positions far from the first, and rows that are not aligned.
+TEST_P(RegisterHalves, StreamsFarFromTheirBeginningEqualTheCpu) {
+  const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, 64, 64)), there(cuda, here.block());
+  const attn_request request = make_request(2, 150, 150, ATTN_STREAM | ATTN_KNOWS_Q_TOTAL);
+  const auto run = [](const Mechanism& mech, Inputs& in, const attn_request& request) {
+    const Planned plan(mech, request);
+    const Arena arena(plan.info().state_bytes, 2);
+    Call call;
+    call.arena = &arena;
+    call.queries = call.keys = 150;
+    call.q_pos = call.k_pos = {1000003, 70};
+    call.q_total = {2000000, 300};
+    return plan.run(in, call);
+  };
+  Inputs in(here, 2, 150, 150, 1), same(there, 2, 150, 150, 1), odd(there, 2, 150, 150, 1, Layout::kOdd);
+  for (Inputs* inputs : {&in, &same, &odd}) round_inputs(*inputs, type);
+  const Array want = run(here, in, request);
+  const InType chosen(type);
+  const Array got = run(there, same, request);
+  EXPECT_LE(rms_ratio(got, want), type.gate);
+  EXPECT_TRUE(same_bits(got, run(there, odd, request)));
+}
+
+// Factors that inner units make: one, a few, and as many as the head has numbers; small ones and such as decide.
+TEST(RegisterHalvesOfLeap, ModulesOfAnyWidthEqualTheCpu) {
+  const attn_plugin &cpu = load(ATTNKIT_PLUGIN_DIR "/leap.so"), &cuda = load(ATTNKIT_EMULATED_DIR "/leap.so");
+  const int64_t n = 90;
+  for (const Type& type : kTypes)
+    for (const int32_t width : {32, 64})
+      for (const int64_t factor : {int64_t{1}, int64_t{2}, int64_t{width}})
+        for (const bool shared : {true, false})
+          for (const float by : {1.0f, 20.0f}) {
+            SCOPED_TRACE(testing::Message() << type.name << ", width " << width << ", factor " << factor << ", shared "
+                                            << shared << ", times " << by);
+            const Settings settings{{"factor", factor}, {"shared", shared}};
+            const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, width, width), settings),
+                there(cuda, here.block(), settings);
+            Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+            for (Inputs* inputs : {&in, &same}) {
+              round_inputs(*inputs, type);
+              for (const char* name : {"q_w1", "k_w1"})
+                for (float& x : (*inputs)[name].data()) x *= by;
+            }
+            const Array want = run_whole(in, 0, causal_call(n));
+            const InType chosen(type);
+            EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+          }
+}
+
+// W1 whose large numbers cancel, so that its units depend on what 16 bits would drop of them.
+TEST(RegisterHalvesOfLeap, WeightsThatCancelEqualTheCpu) {
+  const attn_plugin &cpu = load(ATTNKIT_PLUGIN_DIR "/leap.so"), &cuda = load(ATTNKIT_EMULATED_DIR "/leap.so");
+  const int64_t n = 90;
+  for (const Type& type : kTypes) {
+    const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, 64, 64)), there(cuda, here.block());
+    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
+    for (Inputs* inputs : {&in, &same}) {
+      for (const char* name : {"q", "k"})
+        (*inputs)[name].set([before = (*inputs)[name]](int64_t b, int64_t h, int64_t i, int64_t) {
+          return std::abs(before.at(b, h, i, 0));
+        });
+      round_inputs(*inputs, type);
+      for (const char* name : {"q_w1", "k_w1"}) {
+        float common = 64;
+        for (float& x : (*inputs)[name].data()) {
+          x += common;
+          common = -common;
+        }
+      }
+    }
+    const Array want = run_whole(in, 0, causal_call(n));
+    const InType chosen(type);
+    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
+  }
+}
+
+class RegisterGradients : public Halves {
+ protected:
+  // So that each takes cross attention.
+  const Settings crosses = GetParam().mechanism == "rope_linear" ? Settings{{"cross", true}} : Settings{};
+};
+INSTANTIATE_TEST_SUITE_P(Cuda, RegisterGradients, testing::ValuesIn(cases("relu linear cosformer rope_linear")),
+                         [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
+
+TEST_P(RegisterGradients, EqualTheCpus) {
   for (const int32_t width : {32, 64, 128}) {
     const double worst = expect_gradients_of_the_cpu(cpu, cuda, type, width, 100);
     RecordProperty("error of " + std::to_string(width), std::to_string(1e6 * worst) + "e-6");
@@ -253,7 +357,7 @@ TEST_P(RegisterHalves, GradientsEqualTheCpus) {
 }
 
 // A row of three segments beside one of less than two tiles, which gets the bits of a call of its own.
-TEST_P(RegisterHalves, GradientsOfLongRowsEqualTheCpus) {
+TEST_P(RegisterGradients, OfLongRowsEqualTheCpus) {
   for (const bool causal : {true, false}) {
     const int32_t n = 2090, fewer = 70;
     const Mechanism here(cpu, make_block(ATTN_ENCODER_SELF, causal, 1, 32, 32)), there(cuda, here.block());
@@ -281,9 +385,10 @@ TEST_P(RegisterHalves, GradientsOfLongRowsEqualTheCpus) {
 }
 
 // The same of prefixes, in which some queries see nothing and keys are seen by none.
-TEST_P(RegisterHalves, GradientsOfLongPrefixesEqualTheCpus) {
+TEST_P(RegisterGradients, OfLongPrefixesEqualTheCpus) {
   const int32_t n = 2090;
-  const Mechanism here(cpu, make_block(ATTN_DECODER_CROSS, false, 1, 32, 32)), there(cuda, here.block());
+  const Mechanism here(cpu, make_block(ATTN_DECODER_CROSS, false, 1, 32, 32), crosses),
+      there(cuda, here.block(), crosses);
   Call call;
   call.q_total = call.k_total = {double(n)};
   for (int32_t i = 0; i < n; ++i) call.visible.push_back(i < 10 ? 0 : i / 5 * 5 - i / 20);
@@ -295,7 +400,7 @@ TEST_P(RegisterHalves, GradientsOfLongPrefixesEqualTheCpus) {
 
 // No bit of a gradient of queries comes from keys that they do not see, nor one of keys from queries that do not see
 // them, whatever these are.
-TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
+TEST_P(RegisterGradients, OfHiddenRowsMayBeAnything) {
   const InType chosen(type);
   const int64_t n = 140;
   for (const int32_t width : {32, 64, 128}) {
@@ -331,7 +436,7 @@ TEST_P(RegisterHalves, GradientsOfHiddenRowsMayBeAnything) {
   }
 }
 
-TEST_P(RegisterHalves, GradientsGoThroughGuards) {
+TEST_P(RegisterGradients, GoThroughGuards) {
   for (const Settings& guard : {Settings{{"guard", "clamp"}, {"eps", 1000.0}},
                                 {{"guard", "add"}, {"eps", 100.0}},
                                 {{"guard", "none"}, {"eps", 0.0}}}) {
@@ -344,7 +449,7 @@ TEST_P(RegisterHalves, GradientsGoThroughGuards) {
 }
 
 // What values have in common is no gradient of queries, however many keys there are, and may be much more than that.
-TEST_P(RegisterHalves, ValuesMayHaveAMean) {
+TEST_P(RegisterGradients, ValuesMayHaveAMean) {
   const Mechanism here(cpu, make_block(ATTN_ENCODER_SELF, false, 2, 64, 64)), there(cuda, here.block());
   const Prepare prepare = [](Inputs& in, Array* given) {
     for (float& x : in["v"].data())
@@ -358,9 +463,9 @@ TEST_P(RegisterHalves, ValuesMayHaveAMean) {
 }
 
 // No row is aligned, and there are fewer keys than queries.
-TEST_P(RegisterHalves, GradientsOfOddRowsAreThoseOfEven) {
+TEST_P(RegisterGradients, OfOddRowsAreThoseOfEven) {
   const InType chosen(type);
-  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 64, 64));
+  const Mechanism mech(cuda, make_block(ATTN_DECODER_CROSS, false, 2, 64, 64), crosses);
   Call call;
   call.q_len = {100, 1};
   call.k_len = {70, 3};
@@ -374,7 +479,7 @@ TEST_P(RegisterHalves, GradientsOfOddRowsAreThoseOfEven) {
 }
 
 // Those that are asked for alone have the bits of all together, and a call the bits of its equal.
-TEST_P(RegisterHalves, GradientsMayBeSkipped) {
+TEST_P(RegisterGradients, MayBeSkipped) {
   const InType chosen(type);
   const Mechanism mech(cuda, make_block(ATTN_DECODER_SELF, true, 2, 64, 64));
   Inputs in(mech, 1, 100, 100, 1);
@@ -394,13 +499,14 @@ TEST_P(RegisterHalves, GradientsMayBeSkipped) {
 }
 
 // What comes back may be near either end of f16, as where a loss is scaled, and so may sums on the way.
-TEST_P(RegisterHalves, GradientsMayBeLargeAndTiny) {
+TEST_P(RegisterGradients, MayBeLargeAndTiny) {
   struct Times {
     float given, rows, values;
     size_t ports;  // whose gradients f16 holds
   };
-  const bool is_about_one = GetParam().mechanism == "linear";  // in 16 bits the features of small rows are 1
-  const Times tiny = is_about_one ? Times{0x1p-16f, 1, 0x1p10f, 2} : Times{0x1p-16f, 0x1p-9f, 0x1p6f, 2};
+  const bool is_about_one = GetParam().mechanism.ends_with("linear");  // in 16 bits the features of small rows are 1
+  const float values = crosses.empty() ? 0x1p10f : 0x1p13f;            // a scaled query's gradient is smaller
+  const Times tiny = is_about_one ? Times{0x1p-16f, 1, values, 2} : Times{0x1p-16f, 0x1p-9f, 0x1p6f, 2};
   const int64_t n = 150;
   for (const int32_t width : {32, 64, 128})
     for (const Times& by : {tiny, Times{0x1p9f, 4, 1, 3}}) {

@@ -45,7 +45,7 @@ PREDICTED = [
     *(("The same in f16 and bf16", row, row.split(",")[0], "chunks_kernel.*(6__half|nv_bfloat16).*SharedSums", 128)
       for row in ("rope_linear", "cosformer", "leap", "latte", "performer, m = 128")),
     *(("Sums in registers, the same call", f"{row}, {name}", row.split(",")[0], f"chunks_kernel.*{kind}.*RegisterTiles.*Li64E", 128)
-      for row in ("relu, linear", "cosformer") for name, kind in (("bf16", "nv_bfloat16"), ("f16", "6__half"))),
+      for row in ("relu, linear", "cosformer", "rope_linear", "leap") for name, kind in (("bf16", "nv_bfloat16"), ("f16", "6__half"))),
     ("Gradients in f16 and bf16 of relu", "forward (`scan_kernel`)", "relu", r"\dscan_kernel.*Li64ELb1E", 256),
     ("Gradients in f16 and bf16 of relu", "reverse (`scan_kernel`)", "relu", r"\dscan_kernel.*Li64ELb0E", 256),
     ("Luna, the same shapes", "causal, whole", "luna", "causal_kernelIf", 128),

@@ -54,7 +54,7 @@ template <class T>
 class InF32 {
   template <class Real>
   using Device = typename T::template Device<Real>;
-  static constexpr bool kTrains = Differentiable<Device<float>>, kInRegisters = Elementwise<Device<float>>;
+  static constexpr bool kTrains = Differentiable<Device<float>>, kInRegisters = ElementwiseBack<Device<float>>;
   template <class Real>
   using Gradients = GradientWork<Device<Real>, Real>;
   // The scan of a gradient that needs most.
@@ -174,6 +174,7 @@ class InF32 {
       sizes.wider = std::max(0, round4(sizes.d) - sizes.f4());
       sizes.each = kEach<Device<float>>;
     }
+    if constexpr (requires { map_.units(); }) sizes.units = map_.units();
     return sizes;
   }
   // Of chunks, which few tokens of a row pass by; theirs is more where heads are narrow.
@@ -295,7 +296,8 @@ class InF32 {
   template <class F>
   bool with_width(const F& f) const {
     const auto is = [&]<int kD>(std::integral_constant<int, kD> width) {
-      if constexpr (kD * Device<float>::kFactors <= 128) return shape_.d == kD && shape_.e == kD && f(width);
+      constexpr int kNumbers = kD * Device<float>::kFactors * (Device<float>::kSplits ? 2 : 1);  // more need registers
+      if constexpr (kNumbers <= 128) return shape_.d == kD && shape_.e == kD && f(width);
       return false;
     };
     return is(std::integral_constant<int, 32>{}) || is(std::integral_constant<int, 64>{}) ||
@@ -306,10 +308,10 @@ class InF32 {
   bool in_registers(bool has_state, const Chunks& chunks) const {
     return with_width([&](auto width) {
       using Way = RegisterTiles<Work, decltype(width)::value>;
-      uint64_t bytes = Way::bytes(true);
+      uint64_t bytes = Way::bytes(sizes(), true);
       if (has_state) bytes = std::max(bytes, sizes().template steps_bytes<float>(kSteps));
       if ((has_state && !Way::kTakesSteps) || !fits(bytes)) return false;
-      chunks(std::type_identity<Way>{}, bytes, Way::bytes(false));
+      chunks(std::type_identity<Way>{}, bytes, Way::bytes(sizes(), false));
       return true;
     });
   }
@@ -363,7 +365,7 @@ class InF32 {
         using Way = RegisterTiles<Run, kD>;
         using Scan = RegisterScan<Work, kD, true>;
         if (is_split) {
-          start(sums_kernel<Run, Way>, Way::kThreads, Way::bytes(false), segments_of(r.keys), work.run);
+          start(sums_kernel<Run, Way>, Way::kThreads, Way::bytes(sizes(), false), segments_of(r.keys), work.run);
           add_segments<Head>(r, work.run);
         }
         start(scan_kernel<Work, kD, true>, Scan::kThreads, Scan::bytes(), is_split ? segments_of(r.queries) : 1, work);

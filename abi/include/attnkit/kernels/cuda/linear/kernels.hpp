@@ -32,6 +32,7 @@ struct Sizes {
   int table = 0;  // floats of a table
   int wider = 0;  // by which a row of x exceeds its features, where they share their place
   bool each = false;
+  int units = 0;  // that a row's factors depend on
   __host__ __device__ int f4() const { return round4(features); }
   __host__ __device__ int e4() const { return round4(e); }
   __host__ __device__ int z_at() const { return splits ? f4() : 0; }         // where the features for z begin in a row

@@ -7,6 +7,9 @@
 // column of V is 1, so z and the denominators are sums of the same products.  In f16, whose range S and A B^T may
 // leave, S is divided by a power of two before it is rounded, and A B^T takes tf32, whose 10 bits of fraction are
 // f16's.
+//
+// Of a map that splits, keys lie in shared memory twice, turned for S and as they are for z, and so are queries in
+// registers: denominators are sums of products of their own.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_HPP
 #include <attnkit/kernels/cuda/linear/chunks.hpp>
@@ -17,10 +20,27 @@ namespace attnkit::cuda::linear {
 //   static constexpr int kFactors = 2;
 //   template <bool kQuery> __device__ Real feature(Real x) const;
 //   template <bool kQuery> __device__ void factors(const Place&, Real (&by)[kFactors]) const;   where kFactors > 1
-//   template <bool kQuery> __device__ Real back(Real x, Real given) const;   of x, from the gradient of its feature
+//   template <bool kQuery> __device__ Real back(Real x, Real given) const;   of x, from the gradient of its feature;
+//                                                                            without it gradients are made elsewhere
+// Factors may depend on the row's numbers, by the sum of what inner units give, each of its own sum of features:
+//   template <bool kQuery> __device__ Real weight(int64_t h, int unit, int f) const;
+//   template <bool kQuery> __device__ Real unit(int64_t h, int unit, Real sum) const;
+//   template <bool kQuery> __device__ void factors(const Place&, Real sum, Real (&by)[kFactors]) const;
+//   int units() const;                                                       of the mechanism
+// One that splits has one factor: S takes its features in pairs (f, f + 1), each turned by speed(f) quarter turns for
+// each position, z takes them as they are.
+//   __device__ double speed(int f) const;
 template <class Map>
 concept Elementwise = requires {
   Map::kFactors;
+};
+template <class Map>
+concept ElementwiseBack = Elementwise<Map> && requires(const Map& map) {
+  map.template back<true>(0.0f, 0.0f);
+};
+template <class Map>
+constexpr bool kHasUnits = requires(const Map& map) {
+  map.template unit<true>(int64_t{}, 0, 0.0f);
 };
 
 struct alignas(16) Eight {
@@ -74,6 +94,57 @@ struct Fragments {
       multiply_add<T>(sum, weights.of[0], {low, high});
     }
   }
+};
+
+// Turns of pairs of features by their rows' positions, in tiles of 64: by that of a tile's first row, which is found in
+// f64, and that from there on.  kUp: do positions of a tile rise?
+template <class Map, int kD, bool kUp>
+class Turns {
+  static constexpr int kRows = 64, kPairs = kD / 2, kRow = kPairs + 4;  // rows read together lie in different banks
+
+ public:
+  static constexpr uint64_t bytes(int tiles) {
+    return Map::kSplits ? sizeof(Two) * static_cast<uint64_t>(kRows * kRow + tiles * kPairs) : 0;
+  }
+  __device__ void load(const Map& map, SharedParts& parts, int tiles) {
+    if constexpr (Map::kSplits) {
+      of_rows_ = parts.take<Two>(kRows * kRow);
+      of_tiles_ = parts.take<Two>(tiles * kPairs);
+      const int pair = static_cast<int>(threadIdx.x) % kPairs;
+      speed_ = map.speed(2 * pair);
+      for (int row = static_cast<int>(threadIdx.x) / kPairs; row < kRows; row += static_cast<int>(blockDim.x) / kPairs)
+        of_rows_[row * kRow + pair] = turn_of(kUp ? row : -row, speed_);
+    }
+  }
+  // After the next barrier a tile begins at a position.
+  __device__ void begin(int tile, int64_t position) const {
+    if constexpr (Map::kSplits)
+      if (const int pair = static_cast<int>(threadIdx.x); pair < kPairs)
+        of_tiles_[tile * kPairs + pair] = turn_of(position, speed_);
+  }
+  // Features f and f + 1 of a row of the tile.
+  __device__ Two turned(int tile, int row, int f, float even, float odd) const {
+    return both({even, odd}, turn(tile, row, f));
+  }
+  __device__ Two turned_back(int tile, int row, int f, float even, float odd) const {
+    const Two own = turn(tile, row, f);
+    return both({even, odd}, {own.x, -own.y});
+  }
+
+ private:
+  __device__ static Two turn_of(int64_t position, double speed) {
+    Two turn;
+    quarter_turns(static_cast<double>(position) * speed, turn.x, turn.y);
+    return turn;
+  }
+  __device__ static Two both(const Two& a, const Two& b) { return {a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x}; }
+
+  __device__ Two turn(int tile, int row, int f) const {
+    return both(of_tiles_[tile * kPairs + f / 2], of_rows_[row * kRow + f / 2]);
+  }
+
+  Shared<Two> of_rows_, of_tiles_;
+  double speed_ = 0;  // of the pair whose turns this thread finds
 };
 
 // Takes a part: keys that all queries of a tile see before it begins, then those that some of them see.
@@ -185,18 +256,24 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   using typename Base::Weights;
   template <bool kReads, class Tiles>
   friend __device__ void take_tiles(Tiles& tiles, const Part& part);
+  static constexpr bool kSplits = Map::kSplits, kUnits = kHasUnits<Map>;
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
-  static constexpr int kRows = 64;                                      // keys and queries of a tile
-  static constexpr int kColumns = kE < 64 ? kE : 64;                    // of S, of four warps
-  static constexpr int kQRow = kD + 8, kKRow = kF + 8, kVRow = kE + 8;  // rows read together lie in different banks
+  static_assert(!kSplits || kFactors == 1);
+  static constexpr int kRows = 64;                    // keys and queries of a tile
+  static constexpr int kColumns = kE < 64 ? kE : 64;  // of S, of four warps
+  // Rows read together lie in different banks.
+  static constexpr int kQRow = kD + 8, kKRow = (kSplits ? 2 : 1) * kF + 8, kVRow = kE + 8;
 
  public:
-  static constexpr int kThreads = 128 * (kE / kColumns), kBlocks = kThreads > 128 ? 1 : kF == 64 && !kScales ? 3 : 2;
+  static constexpr int kThreads = 128 * (kE / kColumns);
+  static constexpr bool kIsSmall = kF == 64 && !kScales && !kSplits && !kUnits;
+  static constexpr int kBlocks = kThreads > 128 ? 1 : kIsSmall ? 3 : 2;
   static constexpr bool kTakesSteps = kThreads == linear::kThreads;
 
   // Of shared memory, for parts with queries or without.
-  static constexpr uint64_t bytes(bool reads) {
-    const uint64_t keys = sizeof(T) * kRows * 2 * (kKRow + kVRow) + sizeof(float) * 2 * kRows * kFactors;
+  static uint64_t bytes(const Sizes& s, bool reads) {
+    const uint64_t keys = sizeof(T) * (kRows * 2 * (kKRow + kVRow) + (reads ? 2 : 1) * weights(s.units)) +
+                          sizeof(float) * 2 * kRows * kFactors + Turns<Map, kD, true>::bytes(3);
     return keys + (reads ? sizeof(T) * (kRows * kQRow + kF * (kVRow + 8)) + sizeof(float) * 16 : 0);
   }
 
@@ -222,11 +299,18 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     k_ = parts.take<T>(2 * kRows * kKRow);
     v_ = parts.take<T>(2 * kRows * kVRow);
     by_ = parts.take<float>(2 * kRows * kFactors);
-    if (!reads) return;
-    q_ = parts.take<T>(kRows * kQRow);
-    sums_ = parts.take<T>(kF * kVRow);
-    z_ = parts.take<T>(kF * 8);
-    most_ = parts.take<float>(16);
+    turns_.load(w_.map, parts, 3);
+    if (reads) {
+      q_ = parts.take<T>(kRows * kQRow);
+      sums_ = parts.take<T>(kF * kVRow);
+      z_ = parts.take<T>(kF * 8);
+      most_ = parts.take<float>(16);
+    }
+    if constexpr (kUnits) {  // last, since its size is not known before: places of others are no registers
+      weights_ = parts.take<T>((reads ? 2 : 1) * weights(w_.sizes.units));
+      load_weights<false>();
+      if (reads) load_weights<true>();
+    }
   }
 
   // As Sight and Head have it, in registers half as wide.
@@ -244,6 +328,76 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   __device__ Shared<T> keys() const { return k_ + side_ * kRows * kKRow; }
   __device__ Shared<T> values() const { return v_ + side_ * kRows * kVRow; }
   __device__ int first_query() const { return warp() % 4 * 16; }
+
+  // Weights of units lie in shared memory as two numbers of T, of which the second is what the first leaves.
+  __host__ __device__ static int round16(int n) { return (n + 15) / 16 * 16; }
+  __host__ __device__ static int weights(int units) { return 2 * round16(units) * kQRow; }
+  template <bool kQuery>
+  __device__ void load_weights() const {
+    const int units = w_.sizes.units, rest = round16(units) * kQRow;
+    const Shared<T> to = weights_ + (kQuery ? 2 * rest : 0);
+    for (int x = static_cast<int>(threadIdx.x); x < round16(units) * kD; x += kThreads) {
+      const int at = x / kD * kQRow + x % kD;
+      const float own = x / kD < units ? w_.map.template weight<kQuery>(h_, x / kD, x % kD) : 0.0f;
+      const float rounded = widened(narrowed<T>(own));
+      to[at] = narrowed<T>(own);
+      to[at + rest] = narrowed<T>(is_finite(rounded) ? own - rounded : 0.0f);
+    }
+  }
+  // 16 numbers of this warp's rows, as left operands.
+  __device__ void load_numbers(uint32_t (&own)[4], const Shared<T>& rows, int row, int d) const {
+    load_matrices<false>(own, rows + ((first_query() + lane() % 16) * row + d * 16 + lane() / 16 * 8));
+  }
+  // The factors of this lane's two rows, of which the first has a position.
+  template <bool kQuery>
+  __device__ void find_factors(const Shared<T>& rows, int row, int position, float (&by)[2][kFactors]) const {
+    float sum[2] = {};
+    if constexpr (kUnits) {
+      const int units = w_.sizes.units, rest = round16(units) * kQRow;
+      const Shared<T> from =
+          weights_ + ((kQuery ? 2 * rest : 0) + (lane() / 16 * 8 + lane() % 8) * kQRow + lane() / 8 % 2 * 8);
+#pragma unroll 1
+      for (int u = 0; u < units; u += 16) {
+        float of[2][4] = {};
+#pragma unroll 2
+        for (int d = 0; d < kD / 16; ++d) {
+          uint32_t a[4];
+          load_numbers(a, rows, row, d);
+#pragma unroll
+          for (int x = 0; x < 4; ++x)
+            a[x] = pair_of<T>(w_.map.template feature<kQuery>(half_of<T>(a[x], 0)),
+                              w_.map.template feature<kQuery>(half_of<T>(a[x], 1)));
+#pragma unroll
+          for (int part = 0; part < 2; ++part) {
+            uint32_t b[4];
+            load_matrices<false>(b, from + (part * rest + u * kQRow + d * 16));
+            multiply_add<T>(of[0], a, {b[0], b[1]});
+            multiply_add<T>(of[1], a, {b[2], b[3]});
+          }
+        }
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int own = u + c / 2 * 8 + t() * 2 + c % 2;
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {  // without a branch, around which loads would wait
+            const float given =
+                w_.map.template unit<kQuery>(h_, own < units ? own : units - 1, of[c / 2][r * 2 + c % 2]);
+            sum[r] += own < units ? given : 0.0f;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Place at{b_, h_, position + r * 8};
+      if constexpr (kUnits) {
+        for (int bits = 1; bits < 4; bits *= 2) sum[r] += __shfl_xor_sync(kAll, sum[r], bits);
+        w_.map.template factors<kQuery>(at, sum[r], by[r]);
+      } else if constexpr (kFactors > 1) {
+        w_.map.template factors<kQuery>(at, by[r]);
+      }
+    }
+  }
 
   __device__ void load_state(const float* state) {
     Base::load_sums(state);
@@ -271,7 +425,8 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     ask(w_.call.k, first, keys_end_ - first, keys(), kKRow);
     ask(w_.call.v, first, keys_end_ - first, values(), kVRow);
     commit_copies();
-    if constexpr (kFactors > 1) {
+    turns_.begin(side_, past_ + first);
+    if constexpr (kFactors > 1 && !kUnits) {
       if (const int r = static_cast<int>(threadIdx.x); r < kRows) {
         float by[kFactors];
         w_.map.template factors<false>(Place{b_, h_, past_ + first + r}, by);
@@ -285,6 +440,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     if (first >= to_) return;
     ask(w_.call.q, first, to_ - first, q_, kQRow);
     commit_copies();
+    turns_.begin(2, q_pos_ + first);
   }
 
   __device__ void begin(int i, int n) {
@@ -304,7 +460,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     const bool begins = kReads && !begun_;
     bool odd = false;
     if (n > 0) {
-      odd = map_keys<kReads>(k, v, n);
+      odd = map_keys<kReads>(k, v, first, n);
       side_ ^= 1;
       ask_keys(first + n);
     }
@@ -331,26 +487,11 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   // Features in the place of keys, and zeros in that of those that do not exist.  Returns whether a value of this
   // thread's is infinite or NaN.
   template <bool kReads>
-  __device__ bool map_keys(const Shared<T>& k, const Shared<T>& v, int n) const {
-    constexpr int kEights = kD / 8;
-#pragma unroll 1
-    for (int x = static_cast<int>(threadIdx.x); x < kRows * kEights; x += kThreads) {
-      const int r = x / kEights, c = x % kEights * 8;
-      const Shared<T> at = k + (r * kKRow + c);
-      Eight own = as<Eight>(at)[0];
-      float number[8];
-#pragma unroll
-      for (int p = 0; p < 8; ++p)
-        number[p] = r < n ? w_.map.template feature<false>(half_of<T>(own.pair[p / 2], p % 2)) : 0.0f;
-#pragma unroll
-      for (int turn = 0; turn < kFactors; ++turn) {
-        float by = 1;
-        if constexpr (kFactors > 1) by = by_[(side_ * kRows + r) * kFactors + turn];
-#pragma unroll
-        for (int p = 0; p < 4; ++p) own.pair[p] = pair_of<T>(number[2 * p] * by, number[2 * p + 1] * by);
-        as<Eight>(at + turn * kD)[0] = own;
-      }
-    }
+  __device__ bool map_keys(const Shared<T>& k, const Shared<T>& v, int first, int n) const {
+    if constexpr (kUnits)
+      map_warps_keys(k, first, n);
+    else
+      map_eights(k, n);
     constexpr int kWide = kE / 8;
     constexpr uint32_t kLeast = std::is_same_v<T, __half> ? 0x04000400u : 0x00800080u;  // carries into the sign's bit
     uint32_t odd = 0;
@@ -367,29 +508,90 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     }
     return odd != 0;
   }
+  __device__ void map_eights(const Shared<T>& k, int n) const {
+    constexpr int kEights = kD / 8;
+#pragma unroll 1
+    for (int x = static_cast<int>(threadIdx.x); x < kRows * kEights; x += kThreads) {
+      const int r = x / kEights, c = x % kEights * 8;
+      const Shared<T> at = k + (r * kKRow + c);
+      Eight own = as<Eight>(at)[0];
+      float number[8];
+#pragma unroll
+      for (int p = 0; p < 8; ++p)
+        number[p] = r < n ? w_.map.template feature<false>(half_of<T>(own.pair[p / 2], p % 2)) : 0.0f;
+      if constexpr (kSplits) {
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          const Two pair = turns_.turned(side_, r, c + 2 * p, number[2 * p], number[2 * p + 1]);
+          own.pair[p] = pair_of<T>(pair.x, pair.y);
+        }
+        as<Eight>(at)[0] = own;
+      }
+#pragma unroll
+      for (int turn = 0; turn < kFactors; ++turn) {
+        float by = 1;
+        if constexpr (kFactors > 1) by = by_[(side_ * kRows + r) * kFactors + turn];
+#pragma unroll
+        for (int p = 0; p < 4; ++p) own.pair[p] = pair_of<T>(number[2 * p] * by, number[2 * p + 1] * by);
+        as<Eight>(at + (kSplits ? kF : turn * kD))[0] = own;
+      }
+    }
+  }
+  // The same of a warp's 16 keys, whose factors are made of them.
+  __device__ void map_warps_keys(const Shared<T>& k, int first, int n) const {
+    float by[2][kFactors];
+    find_factors<false>(k, kKRow, past_ + first + first_query() + g(), by);
+#pragma unroll
+    for (int d = 0; d < kD / 16; ++d) {
+      uint32_t own[4];
+      load_numbers(own, k, kKRow, d);
+      __syncwarp();  // all have read what is written over
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const int r = first_query() + g() + x % 2 * 8;
+        const float low = w_.map.template feature<false>(half_of<T>(own[x], 0)),
+                    high = w_.map.template feature<false>(half_of<T>(own[x], 1));
+#pragma unroll
+        for (int turn = 0; turn < kFactors; ++turn)
+          as<uint32_t>(k + (r * kKRow + turn * kD + d * 16 + x / 2 * 8 + t() * 2))[0] =
+              r < n ? pair_of<T>(low * by[x % 2][turn], high * by[x % 2][turn]) : 0;
+      }
+    }
+  }
 
   // This warp's queries, as left operands.
   __device__ void load_queries() {
     float by[2][kFactors];
-    if constexpr (kFactors > 1)
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        w_.map.template factors<true>(Place{b_, h_, q_pos_ + i_ + first_query() + g() + r * 8}, by[r]);
+    find_factors<true>(q_, kQRow, q_pos_ + i_ + first_query() + g(), by);
 #pragma unroll
     for (int d = 0; d < kD / 16; ++d) {
       uint32_t own[4];
-      load_matrices<false>(own, q_ + ((first_query() + lane() % 16) * kQRow + d * 16 + lane() / 16 * 8));
+      load_numbers(own, q_, kQRow, d);
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
         const float low = w_.map.template feature<true>(half_of<T>(own[x], 0)),
                     high = w_.map.template feature<true>(half_of<T>(own[x], 1));
+        if constexpr (kSplits) {
+          plain_[d][x] = pair_of<T>(low, high);
+          const int r = first_query() + g() + x % 2 * 8, f = d * 16 + x / 2 * 8 + t() * 2;
+          const Two pair = turns_.turned(2, r, f, low, high);
+          a_[d][x] = pair_of<T>(pair.x, pair.y);
+        } else {
 #pragma unroll
-        for (int turn = 0; turn < kFactors; ++turn) {
-          const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
-          a_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+          for (int turn = 0; turn < kFactors; ++turn) {
+            const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
+            a_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+          }
         }
       }
     }
+  }
+  // Of them what goes to z.
+  __device__ const uint32_t (&for_z() const)[kF / 16][4] {
+    if constexpr (kSplits)
+      return plain_;
+    else
+      return a_;
   }
 
   // S in T; z in two numbers of T, of which the second is what the first leaves.
@@ -428,8 +630,8 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
       if (f % 2 == 0) {
         uint32_t b[4];
         load_matrices<true>(b, z_ + (f * 16 + lane()) * 8);
-        multiply_add<T>(o_[kN], a_[f], {b[0], b[1]});
-        multiply_add<T>(o_[kN], a_[f + 1], {b[2], b[3]});
+        multiply_add<T>(o_[kN], for_z()[f], {b[0], b[1]});
+        multiply_add<T>(o_[kN], for_z()[f + 1], {b[2], b[3]});
       }
     }
     if constexpr (kScales)
@@ -440,7 +642,8 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   }
 
   // A B^T of this warp's queries and 16 keys, 0 where the query does not see the key.
-  __device__ void scores(const Shared<T>& k, int j, const int (&limit)[2], float (&p)[2][4]) const {
+  __device__ void scores(const uint32_t (&a)[kF / 16][4], const Shared<T>& k, int j, const int (&limit)[2],
+                         float (&p)[2][4]) const {
 #pragma unroll
     for (int c = 0; c < 2; ++c)
 #pragma unroll
@@ -449,8 +652,8 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
     for (int f = 0; f < kF / 16; ++f) {
       uint32_t b[4];
       load_matrices<false>(b, k + ((j + lane() / 16 * 8 + lane() % 8) * kKRow + f * 16 + lane() / 8 % 2 * 8));
-      multiply_add<T>(p[0], a_[f], {b[0], b[1]});
-      multiply_add<T>(p[1], a_[f], {b[2], b[3]});
+      multiply_add<T>(p[0], a[f], {b[0], b[1]});
+      multiply_add<T>(p[1], a[f], {b[2], b[3]});
     }
 #pragma unroll
     for (int c = 0; c < 2; ++c)
@@ -480,13 +683,22 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
       Weights weights{};
       if (sees) {
         float p[2][4];
-        scores(k, j, limit, p);
+        if constexpr (kSplits) {  // in all four columns of the denominators
+          scores(plain_, k + kF, j, limit, p);
+#pragma unroll
+          for (int x = 0; x < 4; ++x) o_[kN][x] += p[0][x] + p[1][x];
+        }
+        scores(a_, k, j, limit, p);
         weights = weights_of(p);
       }
       uint32_t keys[kM][4] = {};
-      for_features([&](int m, int f) {
-        load_matrices<true>(keys[m], k + ((j + lane() / 16 * 8 + lane() % 8) * kKRow + f + lane() / 8 % 2 * 8));
-      });
+      const auto load_keys = [&](int from) {
+        for_features([&](int m, int f) {
+          load_matrices<true>(keys[m],
+                              k + ((j + lane() / 16 * 8 + lane() % 8) * kKRow + from + f + lane() / 8 % 2 * 8));
+        });
+      };
+      load_keys(0);
 #pragma unroll
       for (int c = 0; c < kN; c += 2) {
         uint32_t b[4];
@@ -503,8 +715,9 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
           weigh(o_[c + 1], weights, b[2], b[3]);
         }
       }
+      if (kSplits) load_keys(kF);
       for_features([&](int m, int) { multiply_add<T>(s_[m][kN], keys[m], {ones, ones}); });
-      if (sees) weigh(o_[kN], weights, ones, ones);
+      if (sees && !kSplits) weigh(o_[kN], weights, ones, ones);
     }
     if constexpr (kReads)
       if (odd) add_odd_values(k, v, n, limit, most);
@@ -514,7 +727,7 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
 #pragma unroll 1
     for (int j = 0; j < n && j < end; j += 16) {
       float p[2][4];
-      scores(k, j, limit, p);
+      scores(a_, k, j, limit, p);
 #pragma unroll
       for (int key = 0; key < 16; ++key) {
         float weight[2];
@@ -536,7 +749,13 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   __device__ void write() const {
     float dens[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) dens[r] = __shfl_sync(kAll, o_[kN][r * 2] + o_[kN][r * 2 + 1], lane() & ~3);
+    for (int r = 0; r < 2; ++r) {
+      dens[r] = o_[kN][r * 2] + o_[kN][r * 2 + 1];
+      if constexpr (kSplits)
+        for (int bits = 1; bits < 4; bits *= 2) dens[r] += __shfl_xor_sync(kAll, dens[r], bits);
+      else
+        dens[r] = __shfl_sync(kAll, dens[r], lane() & ~3);
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = first_query() + g() + r * 8;
@@ -567,9 +786,10 @@ class RegisterTiles : RegisterSums<typename Work::Type, kD * Work::Map::kFactors
   int side_ = 0;                                // of the keys that come next
   bool begun_ = false;                          // has O what S gives?
   float o_[kN + 1][4];                          // the denominators in the last place, in two columns
-  uint32_t a_[kF / 16][4];
-  Shared<T> q_, k_, v_, sums_, z_;
+  uint32_t a_[kF / 16][4], plain_[kSplits ? kF / 16 : 1][4];
+  Shared<T> q_, k_, v_, sums_, z_, weights_;
   Shared<float> by_, most_;
+  Turns<Map, kD, true> turns_;  // of two tiles of keys and one of queries
 };
 
 }  // namespace attnkit::cuda::linear

@@ -15,6 +15,9 @@
 // A common part of all values cancels in da, which is small then beside u S^T.  So S goes into it as two numbers of T,
 // and G . o, of an o that was rounded, is corrected in the end: a . da is known, 0 but for the guard.
 //
+// Of a map that splits, da and db have two parts: of turned features what G and v make, turned back in the end, and of
+// the others what -g'(x) G . o and 1 make; S has turned features and in its last column the others.
+//
 // Long rows are split as in chunks.hpp; S of the segments is the run's.
 #ifndef ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_GRADIENT_HPP
 #define ATTNKIT_KERNELS_CUDA_LINEAR_REGISTERS_GRADIENT_HPP
@@ -123,20 +126,23 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
   using typename Base::Weights;
   template <bool kReads, class Tiles>
   friend __device__ void take_tiles(Tiles& tiles, const Part& part);
+  static constexpr bool kSplits = Map::kSplits;
   static constexpr int kFactors = Map::kFactors, kF = kD * kFactors, kE = kD;
-  static constexpr int kRows = 64;                        // readers and sources of a tile
-  static constexpr int kOwn = kForward ? kD / 2 : kD;     // numbers of a reader's x whose gradient a warp has
-  static constexpr int kXRow = kF + 8, kYRow = kE + 8;    // rows read together lie in different banks
-  static constexpr bool kInverts = !kForward && kScales;  // are sources multiplied by d on the way?
+  static constexpr int kParts = kSplits ? 2 : kFactors;  // of features in a row; of what splits the second is for z
+  static constexpr int kRows = 64;                       // readers and sources of a tile
+  static constexpr int kOwn = kForward ? kD / 2 : kD;    // numbers of a reader's x whose gradient a warp has
+  static constexpr int kXRow = kD * kParts + 8, kYRow = kE + 8;  // rows read together lie in different banks
+  static constexpr bool kInverts = !kForward && kScales;         // are sources multiplied by d on the way?
   static constexpr bool kHasFactors = kFactors > 1 || (!kForward && !kScales);
 
  public:
-  static constexpr int kThreads = 256, kBlocks = kF > 64 ? 1 : 2;
+  static constexpr int kThreads = 256, kBlocks = kD * kParts > 64 ? 1 : 2;
 
   static constexpr uint64_t bytes() {
     return sizeof(T) *
                (2 * kRows * (kXRow + kYRow) + (kForward ? 3 : 4) * kRows * kYRow + (kForward ? 2 : 1) * kF * kYRow) +
-           sizeof(float) * (kF + 2 * kRows * kFactors + 16) + (sizeof(OfQuery) + sizeof(Two)) * 2 * kRows + 32;
+           sizeof(float) * (kF + 2 * kRows * kFactors + 16) + (sizeof(OfQuery) + sizeof(Two)) * 2 * kRows + 32 +
+           Turns<Map, kD, kForward>::bytes(4);
   }
 
   template <bool kReads>
@@ -169,6 +175,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
     most_ = parts.take<float>(16);
     of_ = parts.take<OfQuery>(2 * kRows);
     if (kForward) dots_ = parts.take<Two>(2 * kRows);
+    turns_.load(w_.run.map, parts, 4);
     seen_ = parts.take<Seen>(1);
     if (threadIdx.x == 0) seen_[0] = Seen::of(head);
     __syncthreads();
@@ -213,13 +220,25 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
   }
   // The eights of gradients that a warp has of a reader, and the numbers of it that go into products.
   template <class OfX>
-  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn / 8 * kFactors;
+  static constexpr int kWide = std::is_same_v<OfX, std::false_type> ? kE / 8 : kOwn / 8 * kParts;
   template <class OfX>
   static constexpr int kDepth = std::is_same_v<OfX, std::false_type> ? kF : kE;
   template <class OfX>
   __device__ static int column(OfX, int n) {
     if (!kForward) return n * 8;
     return n / (kOwn / 8) * kD + group() * kOwn + n % (kOwn / 8) * 8;
+  }
+
+  // Are the n-th eight gradients of a reader's features those of features for z alone?
+  template <class OfX>
+  __device__ static bool is_for_z(OfX, int n) {
+    return kSplits && OfX::value && n >= kOwn / 8;
+  }
+  // What S's last column has for the n-th eight.
+  template <class OfX>
+  __device__ Two z(OfX of_x, int n) const {
+    if (!OfX::value || (kSplits && !is_for_z(of_x, n))) return {0, 0};
+    return as<Two>(z_ + (column(of_x, n) - (kSplits ? kD : 0) + t() * 2))[0];
   }
 
   __device__ void load_state(const float* state) {
@@ -251,6 +270,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
     ask<false>(kForward ? w_.run.call.k : w_.run.call.q, first, n, to.x, kXRow);
     ask<false>(kForward ? w_.run.call.v : w_.given, first, n, to.y, kYRow);
     commit_copies();
+    if constexpr (kSplits) turns_.begin(side_, place<false>(first).position);
     if constexpr (!kForward)
       if (const int r = static_cast<int>(threadIdx.x); r < kRows)
         ahead_[0] = of_query(index<false>(seen(), first + (r < n ? r : n - 1)));
@@ -261,6 +281,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
     ask<true>(kForward ? w_.run.call.q : w_.run.call.k, first, n, readers(), kYRow);
     ask<true>(kForward ? w_.given : w_.run.call.v, first, n, y_, kYRow);
     commit_copies();
+    if constexpr (kSplits) turns_.begin(2 + reader_side_, place<true>(first).position);
     if constexpr (kForward)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -337,13 +358,18 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
       for (int p = 0; p < 8; ++p)
         number[p] = r < n ? w_.run.map.template feature<!kForward>(half_of<T>(own.pair[p / 2], p % 2)) : 0.0f;
 #pragma unroll
-      for (int turn = 0; turn < kFactors; ++turn) {
+      for (int part = 0; part < kParts; ++part) {
         float by = 1;
-        if constexpr (kHasFactors) by = by_[(side_ * kRows + r) * kFactors + turn];
+        if constexpr (kHasFactors) by = by_[(side_ * kRows + r) * kFactors + (kSplits ? 0 : part)];
 #pragma unroll
-        for (int p = 0; p < 4; ++p) own.pair[p] = pair_of<T>(number[2 * p] * by, number[2 * p + 1] * by);
+        for (int p = 0; p < 4; ++p) {
+          Two pair{number[2 * p], number[2 * p + 1]};
+          if constexpr (kSplits)
+            if (part == 0) pair = turns_.turned(side_, r, c + 2 * p, pair.x, pair.y);
+          own.pair[p] = pair_of<T>(pair.x * by, pair.y * by);
+        }
         if (kReads) odd |= odd_of(own);
-        as<Eight>(at + turn * kD)[0] = own;
+        as<Eight>(at + part * kD)[0] = own;
       }
       const Shared<T> value = from.y + (r * kYRow + c);
       if (r >= n)
@@ -385,10 +411,16 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
         for (int x = 0; x < 4; ++x) {
           const float low = w_.run.map.template feature<kForward>(half_of<T>(own[x], 0)),
                       high = w_.run.map.template feature<kForward>(half_of<T>(own[x], 1));
+          if constexpr (kSplits) {
+            const Two pair = turns_.turned(2 + reader_side_, first_reader() + g() + x % 2 * 8,
+                                           d * 16 + x / 2 * 8 + t() * 2, low, high);
+            left_[d][x] = pair_of<T>(pair.x, pair.y);
+          } else {
 #pragma unroll
-          for (int turn = 0; turn < kFactors; ++turn) {
-            const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
-            left_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+            for (int turn = 0; turn < kFactors; ++turn) {
+              const float own_by = kFactors > 1 ? by[x % 2][turn] : 1.0f;
+              left_[turn * (kD / 16) + d][x] = pair_of<T>(low * own_by, high * own_by);
+            }
           }
         }
       }
@@ -423,7 +455,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
 #pragma unroll
       for (int x = 0; x < 4; ++x) o_[n][x] = o_[n + 1][x] = 0;
 #pragma unroll
-      for (int d = 0; d < kDepth<OfX> / 16; ++d) {
+      for (int d = 0; d < (is_for_z(of_x, n) ? 0 : kDepth<OfX> / 16); ++d) {
         uint32_t b[4];
         const int at = (column(of_x, n) + lane() / 16 * 8 + lane() % 8) * kYRow + d * 16 + lane() / 8 % 2 * 8;
         if constexpr (kForward) {
@@ -441,11 +473,10 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
     }
 #pragma unroll
     for (int n = 0; n < kWide<OfX>; ++n) {
-      Two z{0, 0};
-      if (OfX::value) z = as<Two>(z_ + (column(of_x, n) + t() * 2))[0];
+      const Two own = z(of_x, n);
 #pragma unroll
       for (int x = 0; x < 4; ++x) {
-        const float last = x % 2 ? z.y : z.x;
+        const float last = x % 2 ? own.y : own.x;
         o_[n][x] = kScales ? o_[n][x] * scale : o_[n][x];
         o_[n][x] = kForward ? fmaf(own_[x / 2].last, last, o_[n][x]) : o_[n][x] + last;
       }
@@ -476,7 +507,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           float& own = p[c][r * 2 + y];
-          if (OfX::value) own += kForward ? own_[r].last : of.last;
+          if (OfX::value && !kSplits) own += kForward ? own_[r].last : of.last;
           if (kInverts) own *= of.inverse;
           own = source < limit[r] ? own : 0.0f;
         }
@@ -508,12 +539,28 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
 
   template <class OfX>
   __device__ void read(OfX of_x, const Sources& from, int j, const int (&limit)[2], bool odd) {
+    constexpr int kMost = kWide<OfX> / (kSplits && OfX::value ? 2 : 1);
     float p[2][4];
     scores(of_x, from, j, limit, p);
-    if (odd) add_odd(of_x, from, j, limit, p);
+    take<0, kMost>(of_x, from, j, limit, odd, p);
+    if constexpr (kMost < kWide<OfX>) {
+#pragma unroll
+      for (int x = 0; x < 8; ++x) {
+        const int source = j + x / 4 * 8 + t() * 2 + x % 2, r = x % 4 / 2;
+        const OfQuery of = of_source(from, j, x / 4 * 2 + x % 2);
+        const float own = kForward ? own_[r].last : kInverts ? of.last * of.inverse : of.last;
+        p[x / 4][x % 4] = source < limit[r] ? own : 0.0f;
+      }
+      take<kMost, kWide<OfX>>(of_x, from, j, limit, odd, p);
+    }
+  }
+  // O += p times 16 sources, of eights from kFirst to kEnd.
+  template <int kFirst, int kEnd, class OfX>
+  __device__ void take(OfX of_x, const Sources& from, int j, const int (&limit)[2], bool odd, const float (&p)[2][4]) {
+    if (odd) add_odd<kFirst, kEnd>(of_x, from, j, limit, p);
     const Weights weights = weights_of(p);
 #pragma unroll
-    for (int c = 0; c < kWide<OfX>; c += 2) {
+    for (int c = kFirst; c < kEnd; c += 2) {
       uint32_t b[4];
       const int row = j + lane() % 16, at = column(of_x, c) + lane() / 16 * 8;
       load_matrices<true>(b, OfX::value ? from.x + (row * kXRow + at) : from.y + (row * kYRow + at));
@@ -526,7 +573,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
   }
 
   // Adds what infinite numbers and NaN give the readers that see them.
-  template <class OfX>
+  template <int kFirst, int kEnd, class OfX>
   __device__ void add_odd(OfX of_x, const Sources& from, int j, const int (&limit)[2], const float (&p)[2][4]) {
 #pragma unroll 1
     for (int source = 0; source < 16; ++source) {
@@ -538,7 +585,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
       }
       const int row = j + source;
 #pragma unroll
-      for (int c = 0; c < kWide<OfX>; ++c)
+      for (int c = kFirst; c < kEnd; ++c)
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
           const int at = column(of_x, c) + t() * 2 + x % 2;
@@ -552,22 +599,25 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
   __device__ void sum(const Sources& from, int j) {
     using Left = std::conditional_t<kInverts, Weights, uint32_t[4]>;
     Left left[kM];
-    for_features([&](int m, int f) {
-      uint32_t own[4];
-      load_matrices<true>(own, from.x + ((j + lane() / 16 * 8 + lane() % 8) * kXRow + f + lane() / 8 % 2 * 8));
-      if constexpr (kInverts) {
-        float p[2][4];
+    const auto load = [&](int part) {
+      for_features([&](int m, int f) {
+        uint32_t own[4];
+        load_matrices<true>(own, from.x + ((j + lane() / 16 * 8 + lane() % 8) * kXRow + part + f + lane() / 8 % 2 * 8));
+        if constexpr (kInverts) {
+          float p[2][4];
 #pragma unroll
-        for (int c = 0; c < 2; ++c)
+          for (int c = 0; c < 2; ++c)
 #pragma unroll
-          for (int x = 0; x < 4; ++x)
-            p[c][x] = half_of<T>(own[c * 2 + x / 2], x % 2) * of_source(from, j, c * 2 + x % 2).inverse;
-        left[m] = weights_of(p);
-      } else {
+            for (int x = 0; x < 4; ++x)
+              p[c][x] = half_of<T>(own[c * 2 + x / 2], x % 2) * of_source(from, j, c * 2 + x % 2).inverse;
+          left[m] = weights_of(p);
+        } else {
 #pragma unroll
-        for (int x = 0; x < 4; ++x) left[m][x] = own[x];
-      }
-    });
+          for (int x = 0; x < 4; ++x) left[m][x] = own[x];
+        }
+      });
+    };
+    load(0);
 #pragma unroll
     for (int c = 0; c < kN; c += 2) {
       uint32_t b[4];
@@ -583,6 +633,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
       });
     }
     if (group() > 0) return;
+    if (kSplits) load(kD);
     float last[4];  // in two columns, of which the second is what the first leaves
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
@@ -616,15 +667,19 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
       Two own{0, 0};
 #pragma unroll
       for (int n = 0; n < kWide<std::true_type>; ++n) {
-        const int c = column(std::true_type{}, n) + t() * 2;
-        const uint32_t pair = as<uint32_t>(rows + (row * kYRow + c % kD))[0];
-        const Two z = as<Two>(z_ + c)[0];
-#pragma unroll
-        for (int x = 0; x < 2; ++x) {
-          const float a = w_.run.map.template feature<true>(half_of<T>(pair, x)) * by[n / (kOwn / 8)];
-          own.x = fmaf(a, o_[n][r * 2 + x], own.x);
-          own.y = fmaf(a, x ? z.y : z.x, own.y);
+        const int c = column(std::true_type{}, n) % kD + t() * 2;
+        const uint32_t pair = as<uint32_t>(rows + (row * kYRow + c))[0];
+        Two a{w_.run.map.template feature<true>(half_of<T>(pair, 0)),
+              w_.run.map.template feature<true>(half_of<T>(pair, 1))};
+        if constexpr (kFactors > 1) {
+          a.x *= by[n / (kOwn / 8)];
+          a.y *= by[n / (kOwn / 8)];
         }
+        if constexpr (kSplits)
+          if (!is_for_z(std::true_type{}, n)) a = turns_.turned(2 + (reader_side_ ^ 1), row, c, a.x, a.y);
+        const Two seen = z(std::true_type{}, n);
+        own.x = fmaf(a.y, o_[n][r * 2 + 1], fmaf(a.x, o_[n][r * 2], own.x));
+        own.y = fmaf(a.y, seen.y, fmaf(a.x, seen.x, own.y));
       }
       for (int bits = 1; bits < 4; bits *= 2) {
         own.x += __shfl_xor_sync(kAll, own.x, bits);
@@ -645,9 +700,9 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
       const float by = quotient(expected - own, seen);
 #pragma unroll
       for (int n = 0; n < kWide<std::true_type>; ++n) {
-        const Two z = as<Two>(z_ + (column(std::true_type{}, n) + t() * 2))[0];
-        o_[n][r * 2] = fmaf(by, z.x, o_[n][r * 2]);
-        o_[n][r * 2 + 1] = fmaf(by, z.y, o_[n][r * 2 + 1]);
+        const Two own_z = z(std::true_type{}, n);
+        o_[n][r * 2] = fmaf(by, own_z.x, o_[n][r * 2]);
+        o_[n][r * 2 + 1] = fmaf(by, own_z.y, o_[n][r * 2 + 1]);
       }
     }
   }
@@ -671,10 +726,14 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
 #pragma unroll
       for (int c = 0; c < kOwn / 8; ++c) {
         const Shared<uint32_t> at = as<uint32_t>(rows + (row * kYRow + column(of_x, c) + t() * 2));
-        float own[2];
+        float own[2] = {o_[c][r * 2], o_[c][r * 2 + 1]};
+        if constexpr (OfX::value && kSplits) {
+          const Two back = turns_.turned_back(2 + (reader_side_ ^ 1), row, column(of_x, c) + t() * 2, own[0], own[1]);
+          own[0] = back.x + o_[kOwn / 8 + c][r * 2];
+          own[1] = back.y + o_[kOwn / 8 + c][r * 2 + 1];
+        }
 #pragma unroll
         for (int x = 0; x < 2; ++x) {
-          own[x] = o_[c][r * 2 + x];
           if constexpr (OfX::value) {
             if constexpr (kFactors > 1) own[x] *= by[0];
 #pragma unroll
@@ -704,18 +763,19 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
   }
 
   const Work& w_;
-  int to_, sources_end_;                                   // the ends of what is asked ahead
-  int i_ = 0, n_ = 0;                                      // readers [i_, i_ + n_)
-  int side_ = 0, reader_side_ = 0;                         // of those that come next
-  bool begun_ = false;                                     // has O what S gives?
-  OfQuery ahead_[2] = {}, own_[2] = {};                    // of queries that come, and of those that read
-  float o_[kForward ? kWide<std::true_type> : kF / 8][4];  // the gradients of this warp's readers
+  int to_, sources_end_;                                            // the ends of what is asked ahead
+  int i_ = 0, n_ = 0;                                               // readers [i_, i_ + n_)
+  int side_ = 0, reader_side_ = 0;                                  // of those that come next
+  bool begun_ = false;                                              // has O what S gives?
+  OfQuery ahead_[2] = {}, own_[2] = {};                             // of queries that come, and of those that read
+  float o_[kForward ? kWide<std::true_type> : kD * kParts / 8][4];  // the gradients of this warp's readers
   uint32_t left_[(kForward ? kE : kF) / 16][4];
   Shared<T> from_x_, from_y_, x_, y_, values_, sums_, rest_;
   Shared<float> z_, by_, most_;
   Shared<OfQuery> of_;
   Shared<Two> dots_;  // by group and reader: a . da and a . z
   Shared<Seen> seen_;
+  Turns<Map, kD, kForward> turns_;  // of two tiles of sources, then of readers
 };
 
 template <class T>
