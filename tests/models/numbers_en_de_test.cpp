@@ -164,7 +164,7 @@ TEST(NumbersEnDeSamples, EncoderRowsAndLogitsEqualPyTorch) {
       std::vector<int32_t> tokens = model->vocabulary(false)->tokenize(sample["text"].get<std::string>());
       tokens.push_back(model->vocabulary(false)->end_id());
       EXPECT_EQ(tokens, source);
-      const auto compare = [&](const char* what, const float* ours) {
+      const auto compare = [&, &placement = placement, &expected = expected](const char* what, const float* ours) {
         const std::vector<double> theirs = expected[what];
         for (size_t i = 0; i < theirs.size(); ++i) {
           worst = std::max(worst, std::abs(ours[i] - theirs[i]));

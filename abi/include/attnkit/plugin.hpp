@@ -411,9 +411,9 @@ inline uint64_t pairs(const attn_request& r, bool causal) {
 // Runs task over [0, n): inline when all of it takes about as long as waking a thread.  flops: of one item.
 inline void for_each(const attn_exec& exec, int64_t n, double flops, attn_task task, const void* arg) {
   constexpr double kWorthAThread = 2e5;
+  if (n == 0) return;
   const auto grain = static_cast<int64_t>(kWorthAThread / std::max(flops, 1.0)) + 1;
   const auto passed = reinterpret_cast<uintptr_t>(arg);
-  if (n == 0) return;
   if (exec.workers == 1 || n <= grain)
     task(passed, 0, n, 0);
   else
