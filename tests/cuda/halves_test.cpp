@@ -115,8 +115,7 @@ double expect_gradients_of_the_cpu(const attn_plugin& cpu, const attn_plugin& cu
   double worst = 0;
   int compared = 0;
   for (const auto& [role, flags, causal, call] :
-       {Form{ATTN_ENCODER_SELF, 0, false, {}}, Form{ATTN_ENCODER_SELF, 0, false, {}},
-        Form{ATTN_ENCODER_SELF, 0, false, padded}, Form{ATTN_DECODER_SELF, 0, true, {}},
+       {Form{ATTN_ENCODER_SELF, 0, false, {}}, Form{ATTN_ENCODER_SELF, 0, false, padded},
         Form{ATTN_DECODER_SELF, 0, true, {}}, Form{ATTN_DECODER_SELF, 0, true, padded},
         Form{ATTN_DECODER_CROSS, ATTN_PREFIX, false, prefixes}}) {
     SCOPED_TRACE(testing::Message() << "role " << role << " flags " << flags << " padded " << !call.q_len.empty()
@@ -351,7 +350,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, RegisterGradients, testing::ValuesIn(cases("relu 
 
 TEST_P(RegisterGradients, EqualTheCpus) {
   for (const int32_t width : {32, 64, 128}) {
-    const double worst = expect_gradients_of_the_cpu(cpu, cuda, type, width, 100);
+    const double worst = expect_gradients_of_the_cpu(cpu, cuda, type, width, 72);
     RecordProperty("error of " + std::to_string(width), std::to_string(1e6 * worst) + "e-6");
   }
 }

@@ -24,6 +24,7 @@ inline __half __float2half_rn(float x) {
 }
 inline float __half2float(__half h) {
   const uint32_t exponent = h.bits >> 10 & 31, fraction = h.bits & 1023, sign = (h.bits & 0x8000u) << 16;
-  if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
+  if (exponent == 0)
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
   return std::bit_cast<float>(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13);
 }

@@ -234,7 +234,7 @@ class RegisterScan : RegisterSums<typename Work::Type, kD * Work::Map::kFactors,
   __device__ static bool is_for_z(OfX, int n) {
     return kSplits && OfX::value && n >= kOwn / 8;
   }
-  // What S's last column has for the n-th eight.
+  // Of S's last column, for the n-th eight.
   template <class OfX>
   __device__ Two z(OfX of_x, int n) const {
     if (!OfX::value || (kSplits && !is_for_z(of_x, n))) return {0, 0};

@@ -185,7 +185,8 @@ void multiply(void* const* brought, unsigned mask, emulator::Site site) {
   }
   for (int row = 0; row < 16; ++row) {
     const auto own = [&](int column) -> float& {
-      return static_cast<Fragment*>(brought[row % 8 * 4 + column / 2])->d[static_cast<size_t>(row / 8 * 2 + column % 2)];
+      return static_cast<Fragment*>(brought[row % 8 * 4 + column / 2])
+          ->d[static_cast<size_t>(row / 8 * 2 + column % 2)];
     };
     double sums[8];
     for (int c = 0; c < 8; ++c) sums[c] = double{own(c)};
