@@ -84,6 +84,10 @@ class Device(TrainTest):
         with (unittest.mock.patch("attnkit.train.trainer._device", lambda _: torch.device("cuda")),
               unittest.mock.patch("attnkit.train.trainer.bound", lambda *_: unittest.mock.Mock(takes=lambda *_: False))):
             self.assertIn("--device cuda: encoder.self.1.relu has no gradient on CUDA: place another", self.refusal("--device", "cuda"))
+        teacher = tiny_model.write_model(self.folder / "teacher")
+        with (unittest.mock.patch("attnkit.train.trainer._device", lambda _: torch.device("cuda")),
+              unittest.mock.patch("attnkit.train.trainer.bound", lambda *_: unittest.mock.Mock(takes=lambda *asked: asked[-1]))):
+            self.assertIn("--device cuda: the teacher's encoder.self.1.softmax has no run on CUDA", self.refusal("--device", "cuda", "--teacher", teacher))
         self.assertFalse((self.folder / "run").exists())
 
     @unittest.skipUnless(torch.cuda.is_available(), "there is no GPU here")

@@ -92,6 +92,11 @@ class Train(TrainTest):
         self.train(*options)
         self.assertEqual(self.weights("whole"), self.weights())
 
+    def test_gives_free_memory_back_at_checkpoints(self):
+        with unittest.mock.patch("attnkit.train.trainer._give_back") as gives_back:
+            self.train("--steps", 3, "--evaluate-steps", 1000, "--checkpoint-every", 1e-9)
+        self.assertEqual(gives_back.call_count, 3)
+
     def test_a_killed_run_leaves_no_step_twice_in_the_log(self):
         self.train("--steps", 3, "--evaluate-steps", 1000)
         log = self.folder / "run" / "log.jsonl"

@@ -48,8 +48,10 @@ def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: in
         if key in table:
             table[key] = os.path.relpath(pathlib.Path(model.folder, table[key]), folder)
     device = next(model.parameters()).device
-    save(folder / "golden.safetensors", golden(model.cpu(), rows, length, seed))  # `attnkit verify` computes on the CPU
-    model.to(device)
+    try:
+        save(folder / "golden.safetensors", golden(model.cpu(), rows, length, seed))  # `attnkit verify` computes on the CPU
+    finally:
+        model.to(device)
     manifest = folder / "model.toml"
     write(manifest, toml_text(tables).encode("utf-8"))
     return manifest

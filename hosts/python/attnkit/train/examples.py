@@ -66,8 +66,6 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same with its tensors on a device."""
-        if device.type == "cpu":
-            return self
         moved = copy.copy(self)
         for name, value in vars(self).items():
             if torch.is_tensor(value):

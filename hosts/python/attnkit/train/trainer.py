@@ -330,10 +330,14 @@ class Trainer:
                 raise Error(INVALID, f"--weights names {name}, and the supernet has {', '.join(self.supernet.mechanisms)}")
 
     def _check_device(self) -> None:
-        """Refuses mechanisms that have no gradient on a GPU."""
-        for name, module in self.model.named_modules():
-            if self.device.type == "cuda" and isinstance(module, Mechanism) and not bound(module._key, CUDA).takes(2, 32, True):
-                raise Error(UNSUPPORTED, f"--device {self.options.device}: {name} has no gradient on CUDA: place another mechanism there, or train on the CPU")
+        """Refuses mechanisms that have no gradient on a GPU; the teacher needs none."""
+        if self.device.type != "cuda":
+            return
+        for whose, model, trains in (("", self.model, True), ("the teacher's ", self.teacher, False)):
+            for name, module in model.named_modules() if model else ():
+                if isinstance(module, Mechanism) and not bound(module._key, CUDA).takes(2, 32, trains):
+                    raise Error(UNSUPPORTED, f"--device {self.options.device}: {whose}{name} has no {'gradient' if trains else 'run'} on CUDA: place another "
+                                             "mechanism there, or train on the CPU")
 
     def _check(self, loss: torch.Tensor, placements: Sequence[Mapping[str, str] | None], batches: Sequence[Batch]) -> None:
         """Clips the gradients, or says which block made the first number that is none."""
@@ -613,8 +617,8 @@ def _give_back() -> None:
 
 def _has_bf16(device: torch.device) -> bool:
     """Does the device multiply bfloat16 by itself?  Otherwise that is slower than float32, as autocast and in Muon."""
-    if device.type != "cpu":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
     try:
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
