@@ -251,6 +251,8 @@ inline int detect() {
   return most >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 1 : 0;
 }
 inline const int level = detect();
+// Zen 4 takes an instruction on 64 bytes in two halves: half as many chains of sums as elsewhere keep it busy.
+inline const bool halves_64_bytes = level == 2 && __builtin_cpu_is("amdfam19h");
 template <class Body>
 void dispatch(const Body& body) {
   if (level == 2)
@@ -290,6 +292,9 @@ template <class Body>
 void dispatch(const Body& body) {
   run_baseline(body);
 }
+#endif
+#if !defined(__x86_64__)
+constexpr bool halves_64_bytes = false;
 #endif
 // Calls body for Isa from code that is compiled for it, as a function of its own.
 template <class Isa, class Body>

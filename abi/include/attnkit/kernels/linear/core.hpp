@@ -64,10 +64,12 @@ struct Scratch {
 };
 
 // Asks for a row that comes kAhead later: with rows of other heads between those of one the machine does not foresee
-// it.
+// it.  Into the second cache: in the first one such rows take each other's places before they are read.
 template <bool to_write = false, class T>
 ATTNKIT_INLINE void prefetch(const T* row, int64_t width) {
-  for (int64_t c = 0; c < width; c += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(row + c, to_write);
+  constexpr int second_cache = 2;
+  for (int64_t c = 0; c < width; c += 64 / static_cast<int64_t>(sizeof(T)))
+    __builtin_prefetch(row + c, to_write, second_cache);
 }
 constexpr int64_t kAhead = 8;
 
@@ -267,7 +269,7 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   else if (!x.v)
     simd::add_product<Isa, Real>({x.q, x.q_next}, {s, features, whole, values}, {x.o, n, whole, x.o_next});
   else if (x.o)
-    panels<Isa>(s, features, values, Appending<Real, true>{x}, wide);
+    panels<Isa>(s, features, values, Appending<Real, true>{x}, wide && !simd::halves_64_bytes);
   else
     panels<Isa>(s, features, values, Appending<Real, false>{x}, wide);
   if (rest > 0) tail(s, features, values, whole, events, n);
