@@ -65,6 +65,7 @@ struct Run {
   const attn_run& run;
   float scale;
   bool causal;
+  int64_t together;  // queries of a block
   int64_t blocks;    // of queries, at least one
   int64_t max_keys;  // that a plan allows
   bool far;          // do the states of all rows come from memory?
@@ -86,8 +87,7 @@ struct Run {
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h, const Sight& sight, int64_t block, void* scratch) const {
-    const int64_t kv = h / shape.group(), from = block * simd::kQueries,
-                  stop = std::min(sight.queries, from + simd::kQueries);
+    const int64_t kv = h / shape.group(), from = block * together, stop = std::min(sight.queries, from + together);
     const int64_t share = (sight.fresh + blocks - 1) / blocks;
     if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
     if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
@@ -299,25 +299,24 @@ struct Softmax : softmax::Model {
                       });
       return;
     }
-    const int64_t blocks = std::max<int64_t>(1, (run.queries + simd::kQueries - 1) / simd::kQueries);
+    // Each block packs all keys that it sees: large ones, as long as every worker has some.
+    int64_t together = simd::kQueries;
+    const int64_t large = run.batch * shape.heads * run.queries / together;
+    if (large < 4 * static_cast<int64_t>(run.exec->workers)) together /= 2;
+    const int64_t blocks = std::max<int64_t>(1, (run.queries + together - 1) / together);
     int64_t keys = 0, all = 0;  // of a row at most, of all rows
     for (int64_t b = 0; b < run.batch; ++b) {
       const Sight sight(run, b, false);
       keys = std::max(keys, sight.past + sight.fresh);
       all += sight.past + sight.fresh;
     }
-    const Run body{shape,
-                   cache,
-                   token(),
-                   run,
-                   factor(),
-                   block.causal != 0,
-                   blocks,
-                   plan.keys,
-                   all * token() > kNear,
-                   {run, io},
-                   attnkit::State(run)};
-    const int64_t queries = std::min(run.queries, simd::kQueries);
+    const Run body{shape,     cache,
+                   token(),   run,
+                   factor(),  block.causal != 0,
+                   together,  blocks,
+                   plan.keys, all * token() > kNear,
+                   {run, io}, attnkit::State(run)};
+    const int64_t queries = std::min(run.queries, together);
     simd::for_items(run, run.batch * shape.heads * blocks,
                     {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan.bytes}, body);
   }

@@ -133,6 +133,65 @@ TEST(Simd, IsTheSameOnNeon) { expect_alike(results(run_neon<Body>), results(run_
 #endif
 #endif
 
+// Both exponentials of 16 numbers.
+struct Exponentials {
+  const float* x;
+  float *plain, *to_88;
+  template <class Isa>
+  ATTNKIT_INLINE void operator()() const {
+    Vec<Isa> a = at<Isa>(x), b = a;
+    exp(a);
+    exp_to_88(b);
+    store(a, plain);
+    store(b, to_88);
+  }
+};
+
+void compare_exponentials(void (*run)(const Exponentials&)) {
+  const auto check = [&](const std::array<float, 16>& x) {
+    std::array<float, 16> plain{}, to_88{};
+    run({x.data(), plain.data(), to_88.data()});
+    for (size_t i = 0; i < 16; ++i) {
+      if (std::isnan(x[i]))
+        EXPECT_TRUE(std::isnan(to_88[i])) << i;
+      else if (x[i] > 88)
+        EXPECT_EQ(to_88[i], std::numeric_limits<float>::infinity()) << x[i];
+      else
+        EXPECT_EQ(to_88[i], plain[i]) << x[i];
+    }
+  };
+  std::array<float, 16> x{};
+  for (int64_t i = 0; i < 200000; ++i) {
+    for (size_t l = 0; l < 16; ++l)
+      x[l] = static_cast<float>(-88.5 + 177.0 * static_cast<double>(i * 16 + static_cast<int64_t>(l)) / 3.2e6);
+    check(x);
+  }
+  // What a NaN carries must not become a number.
+  constexpr float infinity = std::numeric_limits<float>::infinity(), most = std::numeric_limits<float>::max();
+  for (uint32_t carried = 1; carried < 0x800000; carried = carried * 2 + 1)
+    for (const uint32_t sign : {0u, 0x80000000u}) {
+      const uint32_t bits = sign | 0x7F800000u | carried;
+      std::memcpy(x.data(), &bits, sizeof bits);
+      check(x);
+    }
+  x = {-infinity, infinity,
+       -most,     most,
+       -0.0f,     0.0f,
+       -87,       std::nextafter(-87.0f, -88.0f),
+       88,        std::nextafter(88.0f, 89.0f)};
+  check(x);
+}
+
+TEST(Simd, HasOneExponentialUpTo88) {
+  compare_exponentials(run_baseline<Exponentials>);
+#if defined(__x86_64__)
+  if (level >= 1) compare_exponentials(run_avx2<Exponentials>);
+  if (level >= 2) compare_exponentials(run_avx512<Exponentials>);
+#elif defined(__aarch64__)
+  compare_exponentials(run_neon<Exponentials>);
+#endif
+}
+
 // Fewer lanes than a vector has: the others are zero, and nothing beyond is read or written.
 TEST(Simd, TakesPartsOfAVector) {
   const std::vector<float> x = numbers();

@@ -11,7 +11,7 @@
 
 namespace attnkit::simd {
 
-constexpr int64_t kQueries = 128, kKeys = 128;  // max queries at a time, and keys in a block
+constexpr int64_t kQueries = 256, kKeys = 128;  // max queries at a time, and keys in a block
 
 // Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
 template <class Isa>
@@ -30,7 +30,7 @@ ATTNKIT_INLINE float weigh(float* scores, float scale, float max, int64_t n) {
   Vec<Isa> sum{};
   for (int64_t j = 0; j < n; j += kLanes) {
     Vec<Isa> x = at<Isa>(scores + j) * scale - max;
-    exp(x);
+    exp_to_88(x);
     store(x, scores + j);
     sum += x;
   }
@@ -103,8 +103,7 @@ ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries,
     }
     if (any == 0) continue;
     const int64_t lanes = whole_lanes(any);
-    for (int64_t r = 0; r < rows; ++r) std::memset(scores + r * kKeys, 0, static_cast<size_t>(lanes) * sizeof(float));
-    add_product<Isa, float>({q + i * q_row, q_row}, {m.keys, m.d, lanes, m.keys_row}, {scores, rows, lanes, kKeys});
+    set_product<Isa, float>({q + i * q_row, q_row}, {m.keys, m.d, lanes, m.keys_row}, {scores, rows, lanes, kKeys});
     for (int64_t r = 0; r < rows; ++r) edit(i + r, scores + r * kKeys);
     online.weigh_scores<Isa>(i, rows, scores, live, scale, m.e);
     float* out = online.out + i * online.out_row;

@@ -22,14 +22,15 @@ struct Matrix {
   int64_t rows, columns, row;
 };
 
-template <class Isa, int R, int C, class T>
+// fresh: the sums begin at zero and not at what C has.
+template <class Isa, int R, int C, bool fresh, class T>
 ATTNKIT_INLINE void product_tile(const Factor<T>& a, const T* b, int64_t b_row, int64_t inner, T* c, int64_t c_row) {
   constexpr int64_t lanes = Lanes<T>::count;
   Vector<T, Isa> sums[R][C];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-    for (int x = 0; x < C; ++x) sums[r][x] = at<Isa>(c + r * c_row + x * lanes);
+    for (int x = 0; x < C; ++x) sums[r][x] = fresh ? Vector<T, Isa>{} : at<Isa>(c + r * c_row + x * lanes);
   for (int64_t j = 0; j < inner; ++j) {
     Vector<T, Isa> row[C];
 #pragma GCC unroll 8
@@ -56,50 +57,60 @@ struct ProductTile<Avx2> {
 };
 
 // C vectors of columns, those from x on, of rows [first, c.rows), R at a time; returns the first row that is left.
-template <class Isa, int R, int C, class T>
+template <class Isa, int R, int C, bool fresh, class T>
 ATTNKIT_INLINE int64_t product_columns(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c, int64_t x,
                                        int64_t first) {
   int64_t i = first;
   for (; i + R <= c.rows; i += R)
-    product_tile<Isa, R, C>({a.data + i * a.row, a.row, a.step}, b.data + x, b.row, b.rows, c.data + i * c.row + x,
-                            c.row);
+    product_tile<Isa, R, C, fresh>({a.data + i * a.row, a.row, a.step}, b.data + x, b.row, b.rows,
+                                   c.data + i * c.row + x, c.row);
   return i;
 }
 
 // Columns of C, C vectors at a time, of rows [first, c.rows): few vectors of B meet all rows before the next ones are
 // read. Returns the first column that is left.
-template <class Isa, int R, int C, class T>
+template <class Isa, int R, int C, bool fresh, class T>
 ATTNKIT_INLINE int64_t product_rows(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c, int64_t x,
                                     int64_t first) {
   constexpr int64_t width = C * Lanes<T>::count;
-  for (; x + width <= c.columns; x += width) product_columns<Isa, R, C>(a, b, c, x, first);
+  for (; x + width <= c.columns; x += width) product_columns<Isa, R, C, fresh>(a, b, c, x, first);
   return x;
 }
 
-// C += A B; A has the rows of C and the columns that B has rows.
-template <class Isa, class T>
-ATTNKIT_INLINE void add_product(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+// C += A B, or C = A B if fresh; A has the rows of C and the columns that B has rows.
+template <class Isa, bool fresh, class T>
+ATTNKIT_INLINE void any_product(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
   using Tile = ProductTile<Isa>;
   constexpr int R = Tile::rows, C = Tile::columns;
   const int64_t whole = c.rows / R * R;
   const Matrix<T> tiles{c.data, whole, c.columns, c.row};
   int64_t x = 0;
   if (whole > 0) {
-    x = product_rows<Isa, R, C>(a, b, tiles, 0, 0);
-    if constexpr (C > 1) x = product_rows<Isa, R, 1>(a, b, tiles, x, 0);
+    x = product_rows<Isa, R, C, fresh>(a, b, tiles, 0, 0);
+    if constexpr (C > 1) x = product_rows<Isa, R, 1, fresh>(a, b, tiles, x, 0);
   }
   // Rows that are left have chains enough only over more columns.
   int64_t y = 0;
   if (whole < c.rows) {
-    y = product_rows<Isa, 1, 4 * C>(a, b, c, 0, whole);
-    if constexpr (C > 1) y = product_rows<Isa, 1, 4>(a, b, c, y, whole);
-    y = product_rows<Isa, 1, 1>(a, b, c, y, whole);
+    y = product_rows<Isa, 1, 4 * C, fresh>(a, b, c, 0, whole);
+    if constexpr (C > 1) y = product_rows<Isa, 1, 4, fresh>(a, b, c, y, whole);
+    y = product_rows<Isa, 1, 1, fresh>(a, b, c, y, whole);
   }
   // Columns that are left, fewer than a vector.
   for (int64_t i = 0; i < c.rows; ++i)
     for (int64_t j = 0; j < b.rows; ++j)
       for (int64_t column = i < whole ? x : y; column < c.columns; ++column)
         c.data[i * c.row + column] += a.data[i * a.row + j * a.step] * b.data[j * b.row + column];
+}
+
+template <class Isa, class T>
+ATTNKIT_INLINE void add_product(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+  any_product<Isa, false, T>(a, b, c);
+}
+// C = A B, whose columns are whole vectors.
+template <class Isa, class T>
+ATTNKIT_INLINE void set_product(const Factor<T>& a, const Matrix<const T>& b, const Matrix<T>& c) {
+  any_product<Isa, true, T>(a, b, c);
 }
 
 // C += A^T B; A has the rows of B and the columns that C has rows.

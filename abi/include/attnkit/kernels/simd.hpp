@@ -400,14 +400,11 @@ ATTNKIT_INLINE Real dot(const Real* a, const Real* b, int64_t n) {
   return sum(even) + tail;
 }
 
-// x = e^x in each lane, to 2 ulp; 0 below -87, infinity above 88.72, NaN stays NaN.
+// p and n of e^y = p 2^n, p from 0.7 to 1.42; n as `shifted` = shift + n, which holds it in its low bits if shift is
+// 1.5 * 2^23 and a little more: adding that rounds to an integer.
 template <class V>
-ATTNKIT_INLINE void exp(V& x) {
-  const V shift = 12582912.0f - V{};  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
-  const V raw = x;
-  V y = select(x > 88.72f, 88.72f - V{}, x);
-  y = select(y > -87.0f, y, -87.0f - V{});
-  const V shifted = y * 1.44269504f + shift;
+ATTNKIT_INLINE V exp_parts(const V& y, float shift, V& shifted) {
+  shifted = y * 1.44269504f + shift;
   const V n = shifted - shift;
   V r = y - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
@@ -417,12 +414,32 @@ ATTNKIT_INLINE void exp(V& x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
+  return p * r * r + r + 1.0f;
+}
+
+// x = e^x in each lane, to 2 ulp; 0 below -87, infinity above 88.72, NaN stays NaN.
+template <class V>
+ATTNKIT_INLINE void exp(V& x) {
+  const V raw = x;
+  V y = select(x > 88.72f, 88.72f - V{}, x), shifted;
+  y = select(y > -87.0f, y, -87.0f - V{});
+  const V p = exp_parts(y, 12582912.0f, shifted);
   // p 2^n by adding to the exponent: 2^128 is no float, but n is 128 only where p is below 1.
   x = bits_as<float>(bits_as<uint32_t>(p) + (bits_as<uint32_t>(shifted) << 23));
   const V low = select(raw < 0.0f, V{}, raw);
   x = select(raw >= -87.0f, x, low);
   x = select(raw > 88.72f, __builtin_inff() - V{}, x);
+}
+
+// The same numbers in fewer instructions, infinity above 88: for weights, whose x is a score less the largest one.
+template <class V>
+ATTNKIT_INLINE void exp_to_88(V& x) {
+  const auto low = x<-87.0f, high = x> 88.0f;
+  V shifted;
+  const V p = exp_parts(select(low, -87.0f - V{}, x), 12582912.0f + 127, shifted);
+  // Low bits of n + 127 are the exponent of 2^n.
+  const V power = bits_as<float>(bits_as<uint32_t>(shifted) << 23);
+  x = select(low, V{}, select(high, __builtin_inff() - V{}, p * power));
 }
 
 }  // namespace attnkit::simd
