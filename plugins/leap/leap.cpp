@@ -55,35 +55,56 @@ struct Module {
     }
     return t + simd::sum(sums) + b2.row(h)[0];
   }
+  // Adds x y^T to C vectors of columns of the gradient of W1, and W1^T y to those of x's.
+  template <class Isa, int C>
+  ATTNKIT_INLINE void columns(const Real* x, const Real* y, const Real* w, Real* to, Real* learned) const {
+    constexpr int64_t lanes = simd::Lanes<Real>::count;
+    simd::Vector<Real, Isa> features[C], sums[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) features[c] = simd::at<Isa>(x + c * lanes), sums[c] = simd::at<Isa>(to + c * lanes);
+    for (int64_t j = 0; j < r; ++j, w += w1.next, learned += d)
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) {
+        simd::store(simd::at<Isa>(learned + c * lanes) + features[c] * y[j], learned + c * lanes);
+        sums[c] += simd::at<Isa>(w + c * lanes) * y[j];
+      }
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) simd::store(sums[c], to + c * lanes);
+  }
   // From the gradient of what the sigmoid is of, given, and y, which it writes over: adds that of x to `to`, those of
   // W1, b1, W2, b2 to learned.
   template <class Isa>
   ATTNKIT_INLINE void gradient(const Real* x, Real* y, int64_t h, Real given, Real* to, Real* learned) const {
     constexpr int64_t lanes = simd::Lanes<Real>::count;
+    using V = simd::Vector<Real, Isa>;
     Real *to_b1 = learned + r * d, *to_w2 = to_b1 + r;
-    for (int64_t j = 0; j < r; ++j) {
-      // No branch: half of the units are off, which ones no machine foresees.
-      Real unit = given;
-      if (r != 1) {
-        const Real out = y[j] > 0 ? y[j] : 0;
-        to_w2[j] += given * out;
-        unit = out > 0 ? given * w2.row(0, h, 0)[j] : 0;
+    if (r == 1) {
+      to_b1[0] += given;
+      y[0] = given;
+    } else {
+      const Real* w = w2.row(0, h, 0);
+      int64_t j = 0;
+      for (; j + lanes <= r; j += lanes) {
+        const V units = simd::at<Isa>(y + j);
+        const auto on = units > Real{0};
+        simd::store(simd::at<Isa>(to_w2 + j) + given * simd::select(on, units, V{}), to_w2 + j);
+        const V unit = simd::select(on, given * simd::at<Isa>(w + j), V{});
+        simd::store(simd::at<Isa>(to_b1 + j) + unit, to_b1 + j);
+        simd::store(unit, y + j);
       }
-      to_b1[j] += unit;
-      y[j] = unit;
+      for (; j < r; ++j) {
+        // No branch: half of the units are off, which ones no machine foresees.
+        const Real out = y[j] > 0 ? y[j] : 0, unit = out > 0 ? given * w[j] : 0;
+        to_w2[j] += given * out;
+        to_b1[j] += unit;
+        y[j] = unit;
+      }
+      to_w2[r] += given;
     }
-    if (r != 1) to_w2[r] += given;
     const Real* w = w1.row(0, h, 0);
     int64_t f = 0;
-    for (; f + lanes <= d; f += lanes) {
-      const auto features = simd::at<Isa>(x + f);
-      auto sum = simd::at<Isa>(to + f);
-      for (int64_t j = 0; j < r; ++j) {
-        simd::store(simd::at<Isa>(learned + j * d + f) + features * y[j], learned + j * d + f);
-        sum += simd::at<Isa>(w + j * w1.next + f) * y[j];
-      }
-      simd::store(sum, to + f);
-    }
+    for (; f + 4 * lanes <= d; f += 4 * lanes) columns<Isa, 4>(x + f, y, w + f, to + f, learned + f);
+    for (; f + lanes <= d; f += lanes) columns<Isa, 1>(x + f, y, w + f, to + f, learned + f);
     for (; f < d; ++f)
       for (int64_t j = 0; j < r; ++j) {
         learned[j * d + f] += x[f] * y[j];
