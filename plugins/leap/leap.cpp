@@ -145,20 +145,9 @@ struct Leap : leap::Model {
       Real* kept = row + leap.kept_at;
       kept[0] = module.template argument<Isa>(row, h, kept + leap.kUnits);
     }
+    // The features of A, and in the place of the sigmoid's argument cosine, sine, and the sigmoid's slope.
     template <class Isa>
     ATTNKIT_INLINE void finish(Real* const* rows, int64_t n) const {
-      turn<Isa>(rows, n, 0);
-    }
-    // Any middle gives the same weights.  Sines about that of the proportions are small where these hardly differ, and
-    // so is then the gradient of a proportion, a difference of sums by cosines and by sines that would have to cancel.
-    template <class Isa>
-    ATTNKIT_INLINE void finish_gradient(Real* const* rows, int64_t n) const {
-      turn<Isa>(rows, n, 0.5);
-    }
-    // The features of A, by cosine and sine of pi/2 (p - middle), and in the place of the sigmoid's argument these two
-    // and the sigmoid's slope.
-    template <class Isa>
-    ATTNKIT_INLINE void turn(Real* const* rows, int64_t n, double middle) const {
       constexpr int64_t lanes = simd::Lanes<double>::count;
       for (int64_t from = 0; from < n; from += lanes) {
         const int64_t count = std::min(n - from, lanes);
@@ -167,14 +156,14 @@ struct Leap : leap::Model {
         if constexpr (std::is_same_v<Real, float>) {
           simd::Vector<double, Isa> cosine, sine;
           const auto p = attnkit::sigmoid(simd::at<Isa>(c));
-          attnkit::quarter_turns(p - middle, cosine, sine);
+          attnkit::quarter_turns(p, cosine, sine);
           simd::store(cosine, c);
           simd::store(sine, s);
           simd::store(p * (1.0 - p), slope);
         } else {
           for (int64_t i = 0; i < count; ++i) {
             const double p = 1 / (1 + std::exp(-c[i]));
-            attnkit::quarter_turns(p - middle, c[i], s[i]);
+            attnkit::quarter_turns(p, c[i], s[i]);
             slope[i] = p * (1 - p);
           }
         }

@@ -19,8 +19,6 @@
 //   static bool shares_keys(const attnkit::Values&);                 false if key() differs between heads of queries
 //   template <class Isa> ATTNKIT_INLINE void finish(Real* const* rows, int64_t n) const;    what query and key left
 //                                                              undone of n rows, at most kFinish
-//   finish_gradient, as finish                                       the same in a gradient, where other features with
-//                                                              the same products may be more exact
 //   template <class Real> auto bind(const attn_run&) const;          the map of one run, with query and key
 #ifndef ATTNKIT_KERNELS_LINEAR_HPP
 #define ATTNKIT_KERNELS_LINEAR_HPP

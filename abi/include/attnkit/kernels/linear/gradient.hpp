@@ -328,14 +328,8 @@ struct Gradient {
           if ((kForward ? in_ : out_)[n] >= 0) rows[count++] = p_.b + n * p_.row;
           if ((kForward ? out_ : in_)[n] >= 0) rows[count++] = p_.a + n * p_.row;
         }
-        const Map& map = head_.all.map;
-        for (int64_t from = 0; from < count; from += kFinish) {
-          const int64_t n = std::min(kFinish, count - from);
-          if constexpr (requires { map.template finish_gradient<Isa>(rows, n); })
-            map.template finish_gradient<Isa>(rows + from, n);
-          else
-            map.template finish<Isa>(rows + from, n);
-        }
+        for (int64_t from = 0; from < count; from += kFinish)
+          head_.all.map.template finish<Isa>(rows + from, std::min(kFinish, count - from));
       }
     }
     // sum += w row.
