@@ -5,10 +5,10 @@
 # sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
 # train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT scratch
 # ENCODER/SELF/CROSS: one placement by itself, from random weights: OUT/scratch/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
-# attnkit package, FOLDER what corpus.py made.
+# attnkit package, FOLDER what corpus.py made, SEED (1) draws the batches and random weights.
 set -eu
 here=$(dirname "$(realpath "$0")")
-: "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}"
+: "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}" "${SEED:=1}"
 out=$1
 
 leg() {
@@ -17,7 +17,7 @@ leg() {
   cp "$FOLDER/pieces.model" "$FOLDER/dev.tsv" "$FOLDER/test.tsv" "$out/$leg"
   shift
   "$PYTHON" -m attnkit.train "$out/$leg/supernet.toml" --data "$FOLDER/train.tsv" --dev "$FOLDER/dev.tsv" --out "$out/$leg" --tokens 4000 --optimizer muon \
-    --label-smoothing 0.1 --threads 1 "$@"
+    --label-smoothing 0.1 --threads 1 --seed "$SEED" "$@"
 }
 
 if [ "${2-}" = waitk ]; then
