@@ -27,6 +27,7 @@ Json cpu_features() {
   add("avx", __builtin_cpu_supports("avx"));
   add("avx2", __builtin_cpu_supports("avx2"));
   add("fma", __builtin_cpu_supports("fma"));
+  add("avx_vnni", has_avx_vnni());
   add("avx512f", __builtin_cpu_supports("avx512f"));
   add("avx512bw", __builtin_cpu_supports("avx512bw"));
   add("avx512vl", __builtin_cpu_supports("avx512vl"));

@@ -4,21 +4,39 @@
 #include <numeric>
 #include <string_view>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
 namespace attnkit::core {
 
+bool has_avx_vnni() {
+#if defined(__x86_64__)
+  // Leaf 7.1, EAX bit 4, which not every compiler knows; that the system keeps the registers is what level 1 says.
+  static const bool known = [] {
+    unsigned a = 0, b, c, d;
+    return simd::level >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1u << 4) != 0;
+  }();
+  return known;
+#else
+  return false;
+#endif
+}
+
 bool has(ByteKernel kernel) {
 #if defined(__x86_64__)
-  static const bool vnni = simd::level == 2 && __builtin_cpu_supports("avx512vnni");
+  static const bool avx512_vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
+  const bool vnni = simd::level == 2 && avx512_vnni;
   switch (kernel) {
     case ByteKernel::amx:
       return vnni && dense::has_amx();
     case ByteKernel::vnni:
       return vnni;
+    case ByteKernel::avx_vnni:
+      return simd::level >= 1 && (avx512_vnni || has_avx_vnni());
     case ByteKernel::avx2:
       return simd::level >= 1;
     default:
@@ -38,8 +56,8 @@ ByteKernel fastest_bytes() {
   const auto without = [&](const char* name) { return wanted && std::string_view(wanted) == name; };
   if (has(ByteKernel::amx) && !without("avx512")) return ByteKernel::amx;
   if (has(ByteKernel::dot) && !without("neon")) return ByteKernel::dot;
-  for (const ByteKernel kernel : {ByteKernel::vnni, ByteKernel::avx2, ByteKernel::neon})
-    if (has(kernel)) return kernel;
+  for (const ByteKernel kernel : {ByteKernel::vnni, ByteKernel::avx_vnni, ByteKernel::avx2, ByteKernel::neon})
+    if (has(kernel) && !(kernel == ByteKernel::avx_vnni && without("avx2"))) return kernel;
   return ByteKernel::plain;
 }
 

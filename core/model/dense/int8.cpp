@@ -54,6 +54,33 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
     for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r][p], sizeof(Sums));
 }
 
+template <int R, int P, class D>
+__attribute__((target("avx2"))) void multiply(Isas::Dots<D>, const Packed& w, const uint8_t* u, int64_t stride,
+                                              int64_t panel, Sums (&sums)[R][P]) {
+  const int64_t groups = groups_of(w.inputs);
+  const int8_t* weight = w.weight + panel * groups * lanes * group;
+  __m256i acc[R][P][2];
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p) acc[r][p][0] = acc[r][p][1] = _mm256_setzero_si256();
+  for (int64_t g = 0; g < groups; ++g)
+    for (int p = 0; p < P; ++p) {
+      const auto* column = reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group);
+      const __m256i low = _mm256_loadu_si256(column), high = _mm256_loadu_si256(column + 1);
+      for (int r = 0; r < R; ++r) {
+        int32_t four;
+        std::memcpy(&four, u + r * stride + g * group, sizeof four);
+        const __m256i x = _mm256_set1_epi32(four);
+        acc[r][p][0] = D::add_dot(acc[r][p][0], x, low);
+        acc[r][p][1] = D::add_dot(acc[r][p][1], x, high);
+      }
+    }
+  // Not by memcpy: gcc keeps in memory what has an address.
+  for (int r = 0; r < R; ++r)
+    for (int p = 0; p < P; ++p)
+      for (int h = 0; h < 2; ++h)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(sums[r][p].of + h * lanes / 2), acc[r][p][h]);
+}
+
 // AVX2's own product of bytes saturates, so both sides have 16 bits: `u` is what in_pairs() wrote.
 template <int R, int P>
 __attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const uint8_t* u, int64_t stride,

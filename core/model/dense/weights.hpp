@@ -88,9 +88,11 @@ class DenseWeights {
 std::string packing();
 
 // The instructions that multiply bytes; the results have the same bits.
-enum class ByteKernel { plain, avx2, vnni, amx, neon, dot };
-bool has(ByteKernel kernel);  // whether this machine does
-// Of those.  ATTNKIT_INSTRUCTIONS in the environment leaves some out: avx512 AMX, neon the dot products of bytes.
+enum class ByteKernel { plain, avx2, avx_vnni, vnni, amx, neon, dot };
+bool has(ByteKernel kernel);  // whether this machine does; AVX-VNNI's kernels run by AVX-512 as well
+bool has_avx_vnni();          // whether the processor has these instructions
+// Of those.  ATTNKIT_INSTRUCTIONS in the environment leaves some out: avx512 AMX, avx2 AVX-VNNI, neon the dot products
+// of bytes.
 ByteKernel fastest_bytes();
 
 std::shared_ptr<const DenseWeights> f32_weights(const DenseSource& from);

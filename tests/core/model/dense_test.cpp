@@ -233,8 +233,8 @@ TEST_P(DenseShape, OfIntegersHasTheSameBitsByAllInstructions) {
     std::vector<float> expected(static_cast<size_t>(outputs * rows), 1.0f);
     make({inputs, outputs, w, b}, ByteKernel::plain)
         ->run(two, {x.data(), inputs, expected.data(), outputs, rows}, {Activation::gelu, false});
-    for (const ByteKernel kernel :
-         {ByteKernel::avx2, ByteKernel::vnni, ByteKernel::amx, ByteKernel::neon, ByteKernel::dot}) {
+    for (const ByteKernel kernel : {ByteKernel::avx2, ByteKernel::avx_vnni, ByteKernel::vnni, ByteKernel::amx,
+                                    ByteKernel::neon, ByteKernel::dot}) {
       if (!has(kernel)) continue;
       std::vector<float> y(expected.size(), 2.0f);
       make({inputs, outputs, w, b}, kernel)
