@@ -32,6 +32,18 @@ def measured(manifest, length):
         return session.describe()["state_bytes"], peak() - before
 
 
+def placed(folder, placement):
+    """The model with a placement, in an empty folder or one that this filled before."""
+    for name in ("weights.safetensors", "pieces.model"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(HERE / name)
+    text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", (HERE / "model.toml").read_text(encoding="utf-8"))
+    roles = "".join(f'"{role}" = "{m}"\n' for role, m in zip(ROLES, placement.split("/")))
+    manifest = folder / f"{placement.replace('/', '-')}.toml"
+    manifest.write_text(text.replace('default = "softmax"\n', f'default = "softmax"\n{roles}'), encoding="utf-8")
+    return manifest
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("placements", nargs="+", metavar="ENCODER/SELF/CROSS")
@@ -40,15 +52,10 @@ def main():
     if options.one:
         print(*measured(options.placements[0], options.one))
         return
-    text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", (HERE / "model.toml").read_text(encoding="utf-8"))
     print(f"| placement | {' | '.join(map(str, LENGTHS))} |\n|{'---|' * (1 + len(LENGTHS))}")
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("weights.safetensors", "pieces.model"):
-            (pathlib.Path(folder) / name).symlink_to(HERE / name)
         for placement in options.placements:
-            roles = "".join(f'"{role}" = "{m}"\n' for role, m in zip(ROLES, placement.split("/")))
-            manifest = pathlib.Path(folder) / "model.toml"
-            manifest.write_text(text.replace('default = "softmax"\n', f'default = "softmax"\n{roles}'), encoding="utf-8")
+            manifest = placed(pathlib.Path(folder), placement)
             cells = []
             for length in LENGTHS:
                 said = subprocess.run([sys.executable, __file__, str(manifest), "--one", str(length)], check=True, capture_output=True, text=True).stdout
