@@ -111,13 +111,14 @@ void check_speed(const Manifest& m, Diagnostics& diagnostics) {
   const ByteKernel kernel = fastest_bytes();
   if (!integers || (kernel != ByteKernel::avx2 && kernel != ByteKernel::neon && kernel != ByteKernel::plain)) return;
   const bool plain = kernel == ByteKernel::plain;
-  diagnostics.add(ak::slow_type, m.weights_place,
-                  fmt::format("type \"{}\": this processor has no {}, so that many rows at once take {} f32",
-                              weight_type_name(m.weights_type),
-                              plain ? "instructions for it" : "products of bytes (VNNI, AVX-VNNI, AMX, Arm's dot products)",
-                              plain ? "five to ten times as long as with" : "about as long as with"),
-                  plain ? "f32 or bf16 is faster here"
-                        : "the weights are as small as they should be, and one row at a time is faster");
+  diagnostics.add(
+      ak::slow_type, m.weights_place,
+      fmt::format("type \"{}\": this processor has no {}, so that many rows at once take {} f32",
+                  weight_type_name(m.weights_type),
+                  plain ? "instructions for it" : "products of bytes (VNNI, AVX-VNNI, AMX, Arm's dot products)",
+                  plain ? "five to ten times as long as with" : "about as long as with"),
+      plain ? "f32 or bf16 is faster here"
+            : "the weights are as small as they should be, and one row at a time is faster");
 }
 
 // A model opens with the cache or without; what was wrong with it is said once, since it is made anew.
