@@ -157,7 +157,6 @@ struct Isas {
   };
   template <class D>
   struct Dots {
-    using Dot = D;
     static constexpr int rows = 6, columns = 1;
   };
   struct Neon {

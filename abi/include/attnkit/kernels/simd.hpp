@@ -434,7 +434,8 @@ ATTNKIT_INLINE void exp(V& x) {
 // The same numbers in fewer instructions, infinity above 88: for weights, whose x is a score less the largest one.
 template <class V>
 ATTNKIT_INLINE void exp_to_88(V& x) {
-  const auto low = x<-87.0f, high = x> 88.0f;
+  const auto low = x < -87.0f;
+  const auto high = x > 88.0f;
   V shifted;
   const V p = exp_parts(select(low, -87.0f - V{}, x), 12582912.0f + 127, shifted);
   // Low bits of n + 127 are the exponent of 2^n.
