@@ -62,9 +62,24 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
   }
 }
 
-template <int R, int P, class D>
-__attribute__((target("avx2"))) void multiply(Isas::Dots<D>, const Packed& w, const uint8_t* x, int64_t stride,
-                                              int64_t panel, int64_t block, Sums (&sums)[R][P]) {
+// Sums of 16 bits hold a block: 8 groups of two products of at most 15 times 127.
+struct Avx2Sums {
+  __attribute__((target("avx2"), always_inline)) static inline __m256i add_dot(__m256i acc, __m256i a, __m256i b) {
+    return _mm256_add_epi16(acc, _mm256_maddubs_epi16(a, b));
+  }
+  __attribute__((target("avx2"), always_inline)) static inline __m256i of_four(__m256i acc) {
+    return _mm256_madd_epi16(acc, _mm256_set1_epi16(1));
+  }
+};
+template <class D>
+struct DotSums : D {
+  __attribute__((target("avx2"), always_inline)) static inline __m256i of_four(__m256i acc) { return acc; }
+};
+
+// By halves of 8 outputs; S adds the products of four inputs to its sums, and in the end has one for each output.
+template <class S, int R, int P>
+__attribute__((target("avx2"))) void multiply_halves(const Packed& w, const uint8_t* x, int64_t stride, int64_t panel,
+                                                     int64_t block, Sums (&sums)[R][P]) {
   const __m256i low = _mm256_set1_epi8(15);
   for (int p = 0; p < P; ++p)
     for (int h = 0; h < 2; ++h) {
@@ -78,38 +93,22 @@ __attribute__((target("avx2"))) void multiply(Isas::Dots<D>, const Packed& w, co
           for (int r = 0; r < R; ++r) {
             int32_t four;
             std::memcpy(&four, x + r * stride + (2 * i + g) * group, sizeof four);
-            acc[r] = D::add_dot(acc[r], columns[g], _mm256_set1_epi32(four));
+            acc[r] = S::add_dot(acc[r], columns[g], _mm256_set1_epi32(four));
           }
       }
-      for (int r = 0; r < R; ++r) _mm256_store_si256(reinterpret_cast<__m256i*>(sums[r][p].of + h * lanes / 2), acc[r]);
+      for (int r = 0; r < R; ++r)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(sums[r][p].of + h * lanes / 2), S::of_four(acc[r]));
     }
 }
-
-// Sums of 16 bits hold a block: 8 groups of two products of at most 15 times 127.
+template <int R, int P, class D>
+void multiply(Isas::Dots<D>, const Packed& w, const uint8_t* x, int64_t stride, int64_t panel, int64_t block,
+              Sums (&sums)[R][P]) {
+  multiply_halves<DotSums<D>>(w, x, stride, panel, block, sums);
+}
 template <int R, int P>
-__attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const uint8_t* x, int64_t stride,
-                                              int64_t panel, int64_t block, Sums (&sums)[R][P]) {
-  const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-  for (int p = 0; p < P; ++p)
-    for (int h = 0; h < 2; ++h) {
-      const uint8_t* weight = w.at(panel + p, block) + h * 32;
-      __m256i acc[R];
-      for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_si256();
-      for (int64_t i = 0; i < pairs; ++i) {
-        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weight + i * line));
-        const __m256i columns[2] = {_mm256_and_si256(both, low), _mm256_and_si256(_mm256_srli_epi16(both, 4), low)};
-        for (int64_t g = 0; g < 2; ++g)
-          for (int r = 0; r < R; ++r) {
-            int32_t four;
-            std::memcpy(&four, x + r * stride + (2 * i + g) * group, sizeof four);
-            acc[r] = _mm256_add_epi16(acc[r], _mm256_maddubs_epi16(columns[g], _mm256_set1_epi32(four)));
-          }
-      }
-      for (int r = 0; r < R; ++r) {
-        const __m256i wide = _mm256_madd_epi16(acc[r], ones);
-        std::memcpy(sums[r][p].of + h * 8, &wide, sizeof wide);
-      }
-    }
+void multiply(Isas::Avx2, const Packed& w, const uint8_t* x, int64_t stride, int64_t panel, int64_t block,
+              Sums (&sums)[R][P]) {
+  multiply_halves<Avx2Sums>(w, x, stride, panel, block, sums);
 }
 
 // `count` blocks from `block` on, a byte for each number.
