@@ -154,10 +154,11 @@ double error_of(const BasicArray<Real>& a, const Array64& b, double least = 0) {
 }
 
 // RMS of a gradient each of whose outputs' rows had a random sign: what it is made of does not cancel there.  A LEARNED
-// gradient is a sum over all rows, a few numbers of which can be far smaller than that.
+// gradient is a sum over all rows, a few numbers of which can be far smaller than that.  Zeros where there is none.
 std::vector<double> uncancelled(const Mechanism& mech, Training<double>& training, const Gradients<double>& before) {
   constexpr int draws = 4;
   std::vector<double> squares(before.size());
+  if (std::ranges::none_of(mech.ports(), [](const attn_port* p) { return p->kind == ATTN_LEARNED; })) return squares;
   for (uint64_t draw = 0; draw < draws; ++draw) {
     Gradients<double> grads = before;
     for (size_t p = 0; p < grads.size(); ++p) {

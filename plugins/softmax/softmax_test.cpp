@@ -65,17 +65,17 @@ TEST(Softmax, EqualsTheGoldenCases) {
 }
 
 // Several blocks of queries and of keys, neither a multiple of them, with keys that grow so that the max rises from
-// block to block.
+// block to block.  One worker takes large blocks, five take small ones.
 TEST(Softmax, ManyBlocksEqualTheFloat64Form) {
-  const int64_t n = 300, m = 421;
+  const int64_t n = 600, m = 421;
   for (const bool causal : {false, true}) {
-    const Mechanism mech(plugin(), make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 2, 20, 24));
+    const Mechanism mech(plugin(), make_block(causal ? ATTN_DECODER_SELF : ATTN_DECODER_CROSS, causal, 4, 20, 24));
     const int64_t keys = causal ? n : m;
     Inputs in(mech, 1, n, keys, 5);
     in["k"].set([&, before = in["k"]](int64_t b, int64_t h, int64_t j, int64_t c) {
-      return before.at(b, h, j, c) * static_cast<float>(1 + j / 50);
+      return before.at(b, h, j, c) * static_cast<float>(1 + j / 75);
     });
-    const Scene scene{1, 2, n, keys, 24, causal};
+    const Scene scene{1, 4, n, keys, 24, causal};
     const Truth truth = oracle(
         scene, weights(0)(mech, in, scene, {}),
         [&](int64_t b, int64_t h, int64_t j, int64_t c) { return double{in["v"].at(b, h, j, c)}; }, guard("none", 0));
