@@ -32,8 +32,8 @@ const DeviceTable& load() {
   if (!library) {
     const char* const why = dlerror();
     fail(ATTN_DEVICE,
-         "models on a device need attnkit's library for it, and it cannot be loaded: {}; install it beside libattnkit, "
-         "or run on the CPU",
+         "models on a device need attnkit's library for it, and it cannot be loaded: {}; build with "
+         "-DATTNKIT_CUDA=ON and install it beside libattnkit, or run on the CPU",
          why ? why : path.c_str());
   }
   const auto table_of = reinterpret_cast<DeviceTableFn>(dlsym(library, "attnkit_device_table"));

@@ -67,6 +67,9 @@ class Importer {
     if (fs::exists(folder_ / "model.bin") && !fs::exists(folder_ / "model.safetensors")) return run_ctranslate2();
     if (!huggingface)
       if (const auto models = named("", ".npz"); !models.empty()) return run_marian(models);
+    if (const auto models = named("", ".gguf"); !huggingface && !models.empty())
+      refuse(fmt::format("{}: has no config.json", request_.folder),
+             fmt::format("name the GGUF file: attnkit import {}", models.front().string()));
     read_modules();
     Document config(take(transformer_ / "config.json", "every checkpoint of Hugging Face has one"));
     for (const char* beside : {"generation_config", "preprocessor_config"})

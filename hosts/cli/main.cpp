@@ -19,7 +19,7 @@ constexpr Command all_commands[] = {
     {"plugins", "NAME", false, nullptr, plugins_command, "plugins [NAME] [OPTION ...]",
      "the mechanisms; with NAME the options, weights, roles and refusals of one"},
     {"import", "DIR", true, &import_options, import_command, "import DIR -o MANIFEST [OPTION ...]",
-     "a manifest for a checkpoint of Hugging Face or a GGUF file, which stays where it is"},
+     "a manifest for a checkpoint of Hugging Face, Marian or CTranslate2 or a GGUF file, which stays where it is"},
     {"validate", "MANIFEST", true, nullptr, validate_command, "validate MANIFEST [OPTION ...]",
      "every problem of a manifest and of what it names, with line and column"},
     {"validate-plugin", "FILE", false, &validate_plugin_options, validate_plugin_command,

@@ -37,8 +37,9 @@ struct Model {
     const bool source_only = !self && !joint && request.queries == 0 && request.keys > 0;
     if (!whole && !source_only && !request.knows_q_total())
       throw attnkit::unsupported(
-          "cosformer's angles need the whole target length, which nobody gave: set [length] in the manifest, or use a "
-          "mechanism without positions such as relu or leap");
+          "cosformer's angles need the whole target length, which nobody knows: say it in [length] of the manifest "
+          "(what is predicted from the source is known once that has ended), or use a mechanism without positions such "
+          "as relu or leap");
     if (!whole && !self && !request.knows_k_total())
       throw attnkit::unsupported(
           "cosformer's angles need the whole source length, and a source that still grows has none: read all of it "

@@ -2,7 +2,7 @@
 #include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/kernels/cuda/train_halves.hpp>
 
-#include "cuda_gradient.hpp"
+#include "cuda/gradient.hpp"
 #include "model.hpp"
 
 namespace {
@@ -179,25 +179,14 @@ struct Linformer : linformer::Model {
     };
     const Real* const heads = scratch.heads;
     Real* const none = nullptr;
-    softmax::run_backward(about.name, *g.run->exec,
-                          softmax::GradientWork<Real, softmax::Everywhere>{
-                              softmax::Sizes(shape),
-                              w.run.q,
-                              rows_of(heads, head, shape.d),
-                              rows_of(heads + shape.d * shape.lanes(), head, shape.e),
-                              View<const Real>(*g.run, io.o),
-                              w.given,
-                              w.dq,
-                              rows_of(wants_sums ? scratch.sums : none, sums, shape.d),
-                              rows_of(wants_sums ? scratch.sums + shape.rank * shape.d : none, sums, shape.e),
-                              Lengths(mixtures, false),
-                              w.run.lse,
-                              scratch.given_out,
-                              w.run.scale,
-                              static_cast<int>(g.run->batch * shape.heads),
-                              1,
-                              false,
-                              {}});
+    softmax::run_backward(
+        about.name, *g.run->exec,
+        softmax::GradientWork<Real, softmax::Everywhere>{
+            softmax::Sizes(shape), w.run.q, rows_of(heads, head, shape.d),
+            rows_of(heads + shape.d * shape.lanes(), head, shape.e), View<const Real>(*g.run, io.o), w.given, w.dq,
+            rows_of(wants_sums ? scratch.sums : none, sums, shape.d),
+            rows_of(wants_sums ? scratch.sums + shape.rank * shape.d : none, sums, shape.e), Lengths(mixtures, false),
+            w.run.lse, scratch.given_out, w.run.scale, static_cast<int>(g.run->batch * shape.heads)});
   }
 };
 

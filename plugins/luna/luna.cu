@@ -2,7 +2,9 @@
 #include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/kernels/cuda/train_halves.hpp>
 
-#include "cuda_gradient.hpp"
+#include "cuda/bidirectional.hpp"
+#include "cuda/causal.hpp"
+#include "cuda/gradient.hpp"
 
 namespace {
 

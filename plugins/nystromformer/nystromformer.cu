@@ -2,7 +2,7 @@
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
 #include <attnkit/kernels/cuda/train_halves.hpp>
 
-#include "cuda_gradient.hpp"
+#include "cuda/gradient.hpp"
 #include "model.hpp"
 
 namespace {
@@ -287,23 +287,9 @@ struct Nystromformer : nystromformer::Model {
                      const Rows<const Real>& given, const Rows<Real>& dq, const Rows<Real>& dk, const Rows<Real>& dv,
                      const Real* lse) const {
     softmax::run_backward(about.name, *r.exec,
-                          softmax::GradientWork<Real, softmax::Everywhere>{softmax::Sizes(shape),
-                                                                           q,
-                                                                           k,
-                                                                           v,
-                                                                           o,
-                                                                           given,
-                                                                           dq,
-                                                                           dk,
-                                                                           dv,
-                                                                           Lengths(r, false),
-                                                                           lse,
-                                                                           p.given_out,
-                                                                           static_cast<Real>(scale()),
-                                                                           pairs(r),
-                                                                           1,
-                                                                           false,
-                                                                           {}});
+                          softmax::GradientWork<Real, softmax::Everywhere>{softmax::Sizes(shape), q, k, v, o, given, dq,
+                                                                           dk, dv, Lengths(r, false), lse, p.given_out,
+                                                                           static_cast<Real>(scale()), pairs(r)});
   }
 
   // From the gradients of U and of the landmarks of keys: those of B's keys and values, and of all landmarks.

@@ -3,7 +3,7 @@
 #include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/kernels/cuda/train_halves.hpp>
 
-#include "cuda_gradient.hpp"
+#include "cuda/gradient.hpp"
 
 namespace {
 

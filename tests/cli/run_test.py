@@ -158,7 +158,9 @@ class Tiny(CommandTest):
     def test_unknown_words(self):
         texts = ["--text", "one two", "--text", "one nine two", "--text", "four"]
         good = self.run_ok("run", self.model, *texts[:2], *texts[4:]).lines()
-        self.assertEqual(self.run_code(6, "run", self.model, *texts, "--unknown", "error").out, "")
+        refused = self.run_code(6, "run", self.model, *texts, "--unknown", "error")
+        self.assertEqual(refused.out, "")
+        self.assertIn("  help: attnkit run --unknown skip leaves such texts out", refused.err)
         skipped = self.run_ok("run", self.model, *texts, "--unknown", "skip")
         self.assertEqual(skipped.lines(), [good[0], "", good[1]])
         self.assertIn('attnkit: warning: --text 2: the vocabulary cannot spell the word "nine"', skipped.err)

@@ -65,6 +65,8 @@ class Usage(SearchTest):
             (self.model.parent / "data.tsv").write_text(data)
             self.assertIn(message, self.search(code=6).err)
         self.assertIn("nowhere.tsv", self.search("--data", "nowhere.tsv", code=6).err)
+        (self.model.parent / "data.tsv").unlink()
+        self.assertIn("data.tsv, which [search] data names, is not there: --data FILE", self.search(code=6).err)
         self.assertIn(str(self.folder), self.search("--data", self.folder, code=6).err)
         # Nothing was measured, so nothing stands in the way; lines may end as on Windows.
         (self.model.parent / "data.tsv").write_bytes(pairs(30).replace("\n", "\r\n").encode())

@@ -33,6 +33,8 @@ class Mistakes(ImportTest):
     def test_folders(self):
         self.refused(self.folder / "nowhere", "is no folder")
         self.refused(self.folder, "config.json: is not there")
+        (self.folder / "a.gguf").write_bytes(b"GGUF")
+        self.refused(self.folder, f"name the GGUF file: attnkit import {self.folder}/a.gguf")
 
     def test_names_that_are_not_utf8(self):
         folder = self.copy("bert").rename(self.folder / b"\xff".decode("utf-8", "surrogateescape"))

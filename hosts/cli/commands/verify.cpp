@@ -40,6 +40,10 @@ Exit verify_command(const Arguments& arguments) {
   const double tolerance = tolerance_of(arguments);
   const Runtime runtime = open_runtime(arguments);
   const Model model = open_model(runtime, arguments);
+  if (!std::filesystem::exists(golden))
+    throw Failure(
+        Exit::data, golden + " is not there",
+        "attnkit.train and attnkit.torch.Model.export write one beside the manifest; --golden FILE names another");
   Json document = Json::parse(model.verify(golden));
   Table table({"layer", ">difference", ">largest number"});
   const Json *first = nullptr, *worst = nullptr;

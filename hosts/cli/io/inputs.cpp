@@ -268,7 +268,10 @@ Ids tokens_of(const Model& model, Side side, const std::string& text, const std:
   try {
     return model.tokenize(side, text);
   } catch (const Error& e) {
-    fail(e.code() == ATTN_INVALID ? Exit::data : Exit::internal, "{}: {}", origin, e.what());
+    const bool misspelt = e.code() == ATTN_INVALID && valid_utf8(text) == text.size();
+    throw Failure(
+        e.code() == ATTN_INVALID ? Exit::data : Exit::internal, fmt::format("{}: {}", origin, e.what()),
+        misspelt ? "attnkit run --unknown skip leaves such texts out, --unknown unk reads the word as <unk>" : "");
   }
 }
 

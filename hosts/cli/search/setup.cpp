@@ -83,7 +83,10 @@ search::RcpSettings weights_of(const json& own) {
 // The command line's is meant from the working directory, the manifest's is absolute already.
 std::string data_path(const Arguments& arguments, const json& own, const char* key) {
   if (arguments.has(key)) return std::filesystem::absolute(arguments.text(key)).lexically_normal().string();
-  return own.value(key, "");
+  std::string path = own.value(key, "");
+  if (!path.empty() && !std::filesystem::exists(path))
+    fail(Exit::data, "{}, which [search] {} names, is not there: --{} FILE names another", path, key, key);
+  return path;
 }
 
 }  // namespace

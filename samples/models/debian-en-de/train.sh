@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trains the shipped model in two legs: train.sh OUT, run again after any stop.  OUT/softmax: softmax everywhere; OUT/supernet: every placement, from its
 # weights.  train.sh OUT waitk: a third, which is not shipped, for simultaneous decoding: OUT/waitk, from the shipped weights, with an encoder that sees
-# nothing ahead.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
+# nothing ahead.  train.sh OUT waitk-ahead: the same with an encoder that sees all that was read, by --prefixes.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
 # sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
 # train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT scratch
 # ENCODER/SELF/CROSS: one placement by itself, from random weights: OUT/scratch/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
@@ -20,13 +20,15 @@ leg() {
     --label-smoothing 0.1 --threads 1 --seed "$SEED" "$@"
 }
 
-if [ "${2-}" = waitk ]; then
-  mkdir -p "$out/waitk"
+if [ "${2-}" = waitk ] || [ "${2-}" = waitk-ahead ]; then
+  name=$2
+  mkdir -p "$out/$name"
+  if [ "$name" = waitk ]; then causal=" causal = true," && set --; else causal= && set -- --prefixes; fi
   sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^sha256/d' -e '/^"decoder.self" = "relu"/d' \
-    -e 's/^encoder = { layers = 4,/& causal = true,/' -e '/^"encoder.self" = \[/s/=.*/= ["softmax", "leap"]/' \
-    -e '/^"decoder\.[a-z]*" = \[/s/=.*/= ["softmax", "relu", "cosformer", "leap"]/' "$here/model.toml" >"$out/waitk/supernet.toml"
-  leg waitk --supernet --wait-k 1,3,5,7,9 --minutes 42 --lr 1.5e-3 --decay 0.6 --average 0.995 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 \
-    --dev-examples 200 --log-every 50
+    -e "s/^encoder = { layers = 4,/&$causal/" -e '/^"encoder.self" = \[/s/=.*/= ["softmax", "relu", "leap"]/' \
+    -e '/^"decoder\.[a-z]*" = \[/s/=.*/= ["softmax", "relu", "cosformer", "leap"]/' "$here/model.toml" >"$out/$name/supernet.toml"
+  leg "$name" --supernet --wait-k 1,3,5,7,9 --minutes 42 --lr 1.5e-3 --decay 0.6 --average 0.995 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 \
+    --dev-examples 200 --log-every 50 "$@"
   exit
 fi
 if [ "${2-}" = plain ]; then

@@ -65,7 +65,7 @@ TEST(ManifestStream, CosformerCannotReadASourceThatGrows) {
       "source that still grows has none: read all of it first, or use a mechanism without positions such as relu or "
       "leap",
       d.message);
-  expect_part(d.help, "set replay = true in [stream], or use ");
+  expect_part(d.help, "set replay = true in [stream] (attnkit stream: --replay), or use ");
   expect_part(d.help, "\"softmax\"");
   EXPECT_EQ(std::string::npos, d.help.find("luna")) << d.help;
   m.stream = "[stream]\nreplay = true\n";

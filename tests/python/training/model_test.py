@@ -1,5 +1,6 @@
 """Model: every manifest as libattnkit makes it, tensor for tensor; what is exported loads and verifies."""
 
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import unittest.mock
 
 import torch
 from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
+
+from attnkit.torch._safetensors import tensors_of
 
 MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
 CHECKPOINTS = sorted(path.parent for path in (SOURCE / "tests/import/golden").glob("*/config.json"))
@@ -137,6 +140,35 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
         result = command("verify", manifest, "--golden", other.parent / "golden.safetensors")
         self.assertEqual(result.code, 7)
         self.assertIn("decoder.self.2 is the first layer that differs", result.out)
+        result = command("verify", TRANSLATOR)
+        self.assertEqual(result.code, 6)
+        self.assertIn("golden.safetensors is not there\n  help: attnkit.train", result.err)
+
+    def test_what_it_names_does_not_take_the_place_of_what_is_written(self):
+        """A vocabulary of the name that the golden activations get."""
+        manifest = tiny_model.write_model(self.folder / "tiny")
+        os.replace(manifest.parent / "vocab.txt", manifest.parent / "golden.safetensors")
+        manifest.write_text(manifest.read_text(encoding="utf-8").replace("vocab.txt", "golden.safetensors"), encoding="utf-8")
+        for folder in (self.folder / "out", manifest.parent):
+            exported = attnkit.torch.Model.from_manifest(manifest).export(folder)
+            self.assertEqual(command("verify", exported).code, 0)
+            self.assertIn('vocab = "_golden.safetensors"', exported.read_text(encoding="utf-8"))
+
+    def test_half_of_tied_embeddings(self):
+        model = attnkit.torch.Model.from_manifest(SOURCE / "samples/models/debian-en-de/model.toml")
+        tensors = tensors_of((model.export(self.folder, half=True).parent / "weights.safetensors").read_bytes())
+        self.assertEqual({tensor.dtype for name, tensor in tensors.items() if name.endswith("weight")}, {torch.float16})
+
+    def test_longrope_turns_each_text_by_its_own_length(self):
+        manifest = tiny_model.write_model(self.folder / "tiny", kind="decoder")
+        rotary = 'positions = "rotary"\nrotary = { scaling = "longrope", original_length = 4, short_factors = [1, 1, 1, 1], long_factors = [2, 3, 4, 5] }'
+        manifest.write_text(manifest.read_text(encoding="utf-8").replace("max_length = 64", f"max_length = 64\n{rotary}"), encoding="utf-8")
+        inputs = {"target": torch.tensor([[1, 5, 6, 0, 0, 0, 0, 0], [1, 4, 5, 6, 7, 8, 9, 10]]), "target_lengths": torch.tensor([3, 8])}
+        model, core = attnkit.torch.Model.from_manifest(manifest), logits_of_core(manifest, inputs)
+        with torch.no_grad():
+            both, alone = model(**inputs), model(target=inputs["target"][:1, :3])
+        self.assertLess(float((both - core).abs().max()), 1e-5)
+        self.assertLess(float((both[:1, :3] - alone).abs().max()), 1e-5)
 
     def test_names_are_those_of_the_weights(self):
         for manifest in (TRANSLATOR, SOURCE / "samples/manifests/luna-pair.toml", SOURCE / "samples/manifests/performer.toml"):

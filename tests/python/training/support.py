@@ -108,9 +108,9 @@ class TrainTest(TorchTest):
         (self.folder / "train.tsv").write_text(lines(400, 1), encoding="utf-8")
         (self.folder / "dev.tsv").write_text(lines(40, 2), encoding="utf-8")
 
-    def arguments(self, *options, data="train.tsv", out="run"):
-        return [str(self.manifest), "--data", str(self.folder / data), "--dev", str(self.folder / "dev.tsv"), "--out", str(self.folder / out),
-                "--tokens", "200", "--warmup", "5", "--threads", "1", "--log-every", "1", *map(str, options)]
+    def arguments(self, *options, data="train.tsv", dev="dev.tsv", out="run"):
+        return [str(self.manifest), "--data", str(self.folder / data), *(["--dev", str(self.folder / dev)] if dev else []), "--out",
+                str(self.folder / out), "--tokens", "200", "--warmup", "5", "--threads", "1", "--log-every", "1", *map(str, options)]
 
     def command(self, *options, launcher=(), **where):
         return [sys.executable, "-B", *launcher, "-m", "attnkit.train", *self.arguments(*options, **where)]

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from attnkit.torch._safetensors import tensors_of
 from attnkit._abi import ATTNKIT_DECODER
 from attnkit.torch.loss import IGNORED
 from attnkit.train.__main__ import main as train, parser
-from attnkit.train.examples import Batch
+from attnkit.train.examples import Batch, Examples
 from attnkit.train.muon import orthogonalised
 from attnkit.train.trainer import Trainer
 
@@ -53,6 +54,10 @@ class Train(TrainTest):
             graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
         self.assertGreater(graphs[0], 0)
         self.assertEqual(graphs[1], graphs[-1], graphs)
+
+    def trainer(self, *options):
+        """One that has not begun."""
+        return Trainer(parser().parse_args(self.arguments(*options, out="other")))
 
     def run_of_page(self, number, **replaced):
         """Runs a block of docs/training.md, with these words in place of those."""
@@ -127,6 +132,14 @@ class Train(TrainTest):
         for a, b in zip(one, two, strict=True):
             self.assertAlmostEqual(a, b, delta=2e-5 * a)
 
+    def test_two_processes_train_a_block_whose_output_nobody_reads(self):
+        """A classifier of a carried sequence: the last block's own output has no gradient."""
+        self.manifest = tiny_model.write_model(self.folder / "of", kind="encoder", head="classifier", attention='default = "luna"')
+        text = re.sub('file = .*\nsha256 = .*\n', "seed = 1\n", self.manifest.read_text(encoding="utf-8"))
+        self.manifest.write_text(text.replace("classes = 5", 'classes = 5, of = "p"'), encoding="utf-8")
+        (self.folder / "train.tsv").write_text("one two\t1\nthree\t2\none\t4\n" * 20, encoding="utf-8")
+        self.run_ok(self.command("--steps", 3, dev=None, launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")))
+
     def test_accumulated_batches_are_one_batch(self):
         (self.folder / "same.tsv").write_text("one two\teins zwei\n" * 64, encoding="utf-8")
         options = "--steps", 3, "--evaluate-steps", 1000, "--no-bf16"
@@ -161,6 +174,24 @@ class Train(TrainTest):
             batch = Batch(rows, types.SimpleNamespace(kind=ATTNKIT_DECODER, begin_id=begin, end_id=2), False)
             self.assertEqual((batch.entered.tolist(), batch.expected.tolist()), (entered, expected))
             self.assertEqual(batch.tokens, sum(token != none for row in expected for token in row))
+
+    def test_forced_tokens_are_entered_and_never_expected(self):
+        text, none = self.manifest.read_text(encoding="utf-8"), IGNORED
+        self.manifest.write_text(text + '[decode]\nforced = ["\u2581vier"]\n', encoding="utf-8")
+        self.train("--steps", 200, "--evaluate-steps", 1000, "--lr", 0.01)
+        with attnkit.Model(attnkit.torch.runtime(), self.folder / "run" / "model" / "model.toml") as model:
+            vier, drei = model.tokenize(attnkit.TARGET, "vier drei")
+            data = Examples(model, self.folder / "dev.tsv")
+            batch = data.all(100)[0]
+            self.assertEqual(set(batch.entered[:, 1].tolist()), {vier})
+            self.assertEqual(set(batch.expected[:, 0].tolist()), {none})
+            rows = [line.split("\t") for line in (self.folder / "dev.tsv").read_text(encoding="utf-8").splitlines()]
+            right = sum(model.translate(source) == f"vier {target}" for source, target in rows)
+        self.assertAlmostEqual(100 * right / len(rows), self.log()[-1]["dev"]["exact"], delta=15)  # a wrong token may be made good by none after it
+        made = Batch([([3], [drei])], types.SimpleNamespace(kind=0, begin_id=1, end_id=2), False, [vier])
+        self.assertEqual((made.entered.tolist(), made.expected.tolist()), ([[1, vier, drei]], [[none, drei, 2]]))
+        trainer = self.trainer("--wait-k", "1")
+        self.assertEqual(trainer.visible(batch, None)[:, :3].tolist(), [[min(k, n) if k < n - 1 else n for k in (1, 1, 2)] for n in batch.source_lengths.tolist()])
 
     def test_learns_from_a_teacher(self):
         self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01, out="teacher")
@@ -235,6 +266,38 @@ class Train(TrainTest):
         self.assertTrue(torch.equal(model.decode(target, None, (memory, lengths, aux), visible=seen),
                                     model.decode(target, None, (mixed, lengths, aux), visible=seen)))
 
+    def test_prefixes_hide_what_an_encoder_sees_ahead(self):
+        self.train("--wait-k", "1,2", "--prefixes", "--steps", 4, "--evaluate-steps", 2)
+        trainer = self.trainer("--wait-k", "1,2", "--prefixes")
+        self.assertIn("exact_at_cut", self.log()[-1]["dev"])
+        batch, counted = trainer.data.chunk(1, 0, 0.0, 400)[0], []
+        real = torch.arange(batch.expected.shape[1]) < batch.lengths[:, None]
+        for seed in range(200):
+            cut = trainer.cut(batch, random.Random(seed))
+            counted.append(cut.expected != IGNORED)
+            self.assertTrue(torch.equal(cut.expected[counted[-1]], batch.expected[counted[-1]]))
+            ends = cut.read == batch.source_lengths
+            self.assertTrue((counted[-1].sum(1)[~ends] == 1).all())
+            behind = cut.read - counted[-1].int().argmax(1)  # rows read before the first token, of k = 1 or 2
+            self.assertTrue(((behind == 1) | (behind == 2) | ends).all(), behind)
+            self.assertTrue((cut.read != batch.source_lengths - 1).all())  # </s> comes with the last token
+            self.assertTrue((counted[-1] | ~real | ~ends[:, None]).gather(1, batch.lengths[:, None] - 1).all())
+            self.assertEqual(cut.tokens, int(counted[-1].sum()))
+        share, expected = torch.stack(counted).float().mean(0), torch.zeros(batch.rows)
+        for k in (1, 2):
+            for row, (n, t) in enumerate(zip(batch.source_lengths.tolist(), batch.lengths.tolist())):
+                expected[row] += 0.5 / len({k + i if k + i < n - 1 else n for i in range(t)})
+        self.assertLess(float(((share - expected[:, None]).abs() * real).max()), 0.15)  # of 200 draws, a deviation of 0.036 at the most
+
+        cut = trainer.cut(batch, random.Random(1))
+        unread = torch.arange(batch.source.shape[1]) >= cut.read[:, None]
+        self.assertTrue(unread.any())
+        losses = [trainer.loss(cut, random.Random(1))]
+        cut.source = torch.where(unread, 8, cut.source)
+        losses.append(trainer.loss(cut, random.Random(1)))
+        self.assertTrue(torch.equal(*losses))
+        self.assertEqual(trainer.cut(batch).read.tolist(), trainer.cut(batch).read.tolist())  # dev is judged by the same rows each time
+
     def test_takes_an_endless_data_set(self):
         (self.folder / "endless.py").write_text(
             "def pairs(seed, chunk, progress):\n    return [('one', 'eins'), ('two one', 'zwei eins')] * 20\n", encoding="utf-8")
@@ -261,6 +324,24 @@ class Train(TrainTest):
     def test_stops_early(self):
         self.train("--steps", 1000, "--lr", 1e-12, "--evaluate-steps", 2, "--patience", 2, "--average", 0)
         self.assertLess(self.log()[-1]["step"], 20)
+
+    def test_once_stopped_early_it_stays_so(self):
+        options = "--steps", 400, "--evaluate-steps", 4, "--patience", 1, "--lr", 0.3
+        self.train(*options)
+        log, weights = self.log(), self.weights()
+        self.train(*options)
+        self.assertEqual((self.log(), self.weights()), (log, weights))
+        judged = [entry["step"] for entry in log if "dev" in entry]
+        self.assertEqual(len(judged), len(set(judged)))
+
+    def test_other_batches_begin_their_pass_anew(self):
+        self.train("--steps", 3, "--evaluate-steps", 1000, "--tokens", 50)
+        place = torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["place_in_chunk"]
+        self.assertEqual(place, 3)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            trainer = Trainer(parser().parse_args(self.arguments("--tokens", 60)))
+        self.assertEqual((trainer.step, trainer.place_in_chunk), (3, 0))
+        self.assertIn("pass 1 of the data begins anew", said.getvalue())
 
     def test_a_gradient_that_is_no_number_names_block_and_step(self):
         self.train("--steps", 1, "--evaluate-steps", 1000)
@@ -306,12 +387,16 @@ class Train(TrainTest):
                 ((), {"data": "odd.py:three", "out": "new"}, "odd.py:three, chunk 0: 3 fields, not 2"),
                 (("--sandwich", 1, "--out", "new"), {}, "are of --supernet"),
                 (("--supernet", "--weights", "rellu=2", "--out", "new"), {}, "--weights names rellu"),
+                (("--prefixes", "--out", "new"), {}, "--prefixes is of --wait-k"),
+                (("--patience", 1, "--out", "new"), {"dev": None}, "give --dev"),
                 ((), {"data": "none.tsv"}, "none.tsv"),
                 ((), {"data": "bad.tsv", "out": "new"}, "bad.tsv:2: 1 fields, not 2"),
-                ((), {"data": "long.tsv", "out": "new"}, "max_length is 64"),
+                ((), {"data": "long.tsv", "out": "new"}, "long.tsv:1: \"one one"),
+                ((), {"data": "unknown.tsv", "out": "new"}, 'unknown.tsv:2: the vocabulary cannot spell the word "zebra"'),
                 ((), {"data": "empty.tsv", "out": "new"}, "has no examples")):
             (self.folder / "bad.tsv").write_text("one\teins\ntwo\n", encoding="utf-8")
             (self.folder / "long.tsv").write_text("one " * 70 + "\teins\n", encoding="utf-8")
+            (self.folder / "unknown.tsv").write_text("one\teins\nzebra\teins\n", encoding="utf-8")
             (self.folder / "empty.tsv").write_text("", encoding="utf-8")
             (self.folder / "bad.py").write_text("def pairs(:\n", encoding="utf-8")
             (self.folder / "odd.py").write_text(

@@ -65,11 +65,13 @@ class Rotary:
         slow = speed / d["factor"]
         return slow + kept * (speed - slow)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """x (B, heads, N, width), turned by the positions 0 to N - 1."""
-        speeds = self.long_speeds if x.shape[2] > self._described["original_length"] else self.speeds
-        angles = torch.arange(x.shape[2], device=x.device, dtype=torch.float64)[:, None] * torch.tensor(
-            speeds, device=x.device, dtype=torch.float64)
+    def __call__(self, x: torch.Tensor, lengths: torch.Tensor | None = None) -> torch.Tensor:
+        """x (B, heads, N, width), turned by the positions 0 to N - 1.  lengths (B): as Attention.forward."""
+        speeds = torch.tensor(self.speeds, device=x.device, dtype=torch.float64)
+        if self.long_speeds is not self.speeds:  # of each text its own, whatever is beside it
+            real = torch.full((len(x),), x.shape[2], device=x.device) if lengths is None else torch.as_tensor(lengths, device=x.device)
+            speeds = torch.where(real[:, None, None, None] > self._described["original_length"], speeds.new_tensor(self.long_speeds), speeds)
+        angles = torch.arange(x.shape[2], device=x.device, dtype=torch.float64)[:, None] * speeds
         cosine, sine = ((self._described["attention_factor"] * f(angles)).to(x.dtype) for f in (torch.cos, torch.sin))
         turned, rest = x[..., :2 * self.pairs], x[..., 2 * self.pairs:]
         pairs = turned.unflatten(-1, (2, self.pairs)) if self.halves else turned.unflatten(-1, (self.pairs, 2)).transpose(-1, -2)
@@ -231,7 +233,7 @@ class Attention(nn.Module):
         inputs: list[torch.Tensor | None] = []
         for port in mechanism._ports:
             if port.kind == ATTN_QUERY or port.kind == ATTN_KEY:
-                inputs.append(self._heads(mechanism, port, x if port.kind == ATTN_QUERY else context).to(dtype))
+                inputs.append(self._heads(mechanism, port, x if port.kind == ATTN_QUERY else context, lengths).to(dtype))
             elif port.kind == ATTN_AUX_IN:
                 inputs.append(None if aux.get(port.name) is None else aux[port.name].to(port_type(port, dtype)))
             else:
@@ -244,8 +246,8 @@ class Attention(nn.Module):
             aux[port.name] = value
         return self._project_out(mechanism, out).to(x.dtype)
 
-    def _heads(self, mechanism: Mechanism, port: Port, x: torch.Tensor) -> torch.Tensor:
-        """The input of a QUERY or KEY port, (B, heads, rows, width)."""
+    def _heads(self, mechanism: Mechanism, port: Port, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
+        """The input of a QUERY or KEY port, (B, heads, rows, width).  lengths: of self attention."""
         if port.flags & ATTN_RAW:
             return x.unsqueeze(1)
         shared = mechanism._is_shared(port)
@@ -258,7 +260,7 @@ class Attention(nn.Module):
         y = F.linear(x, weight, bias).unflatten(-1, (heads, port.shape[3])).transpose(1, 2)
         if shared and port.name != "v":
             y = layer.norm(y.to(layer.norm.weight.dtype)) if self.qk_norm else y
-            y = y if self.rotary is None else self.rotary(y)
+            y = y if self.rotary is None else self.rotary(y, lengths)
             y = y * self.query_scale if port.kind == ATTN_QUERY and self.query_scale != 1 else y
         return y if heads == port.shape[1] else y.repeat_interleave(port.shape[1] // heads, 1)
 

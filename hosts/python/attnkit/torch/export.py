@@ -32,17 +32,17 @@ def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: in
     folder.mkdir(parents=True, exist_ok=True)
     tables = tables_of(model.toml)
     weights = folder / "weights.safetensors"
-    halved = {name for name, _ in model.named_parameters()} if half else ()
+    taken = dict.fromkeys((weights.name, "golden.safetensors", "model.toml"), pathlib.Path())  # what is written below
+    for path, key in _FILES:
+        table = _table(tables, path)
+        if key in table:
+            table[key] = _copy(pathlib.Path(model.folder, table[key]), folder, taken)
+    halved = {name for name, _ in model.named_parameters(remove_duplicate=False)} if half else ()
     tensors = model.state_dict()
     if {"source", "target"} <= model.tied:
         del tensors["encoder.embed.weight"]  # it is the decoder's
     save(weights, {name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in tensors.items()})
     tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
-    taken: dict[str, pathlib.Path] = {}
-    for path, key in _FILES:
-        table = _table(tables, path)
-        if key in table:
-            table[key] = _copy(pathlib.Path(model.folder, table[key]), folder, taken)
     for path, key in _DATA:
         table = _table(tables, path)
         if key in table:

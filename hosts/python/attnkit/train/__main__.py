@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     budget.add_argument("--minutes", type=positive(float), default=60.0, help="budget in time (%(default)s)")
     budget.add_argument("--steps", type=positive(int), help="budget in steps")
     add("--tokens", type=positive(int), default=4000, help="tokens per batch and process, padding included (%(default)s)")
-    add("--accumulate", type=positive(int), default=1, help="batches per step (%(default)s)")
+    add("--accumulate", type=positive(int), default=1, help="batches per step, at the end of a pass what is left (%(default)s)")
     add("--optimizer", choices=("adamw", "muon"), default="adamw", help="muon: of the linear layers, AdamW for the rest (%(default)s)")
     add("--lr", type=positive(float), default=2e-3, help="AdamW's (%(default)s)")
     add("--muon-lr", type=positive(float), default=0.02, help="(%(default)s)")
@@ -74,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     add("--teacher", metavar="MANIFEST", help="another model of the same text, whose probabilities are learnt in place of the data's tokens")
     add("--average", type=share, default=0.998, help="of the running average, which is what is judged and exported (%(default)s)")
     add("--wait-k", type=lags, help="trains for simultaneous decoding; several, as 1,3,5: each example draws one")
+    add("--prefixes", action="store_true",
+        help="with --wait-k, for an encoder that sees ahead: each source ends at a row drawn at random, and what is written there is learnt alone")
     add("--predicted-lengths", type=share, default=0.6,
         help="share of batches in which mechanisms are told the predicted length of the target, not about the true one (%(default)s)")
     add("--supernet", action="store_true", help="one set of weights for all placements of [search] space")

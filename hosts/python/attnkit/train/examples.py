@@ -28,26 +28,32 @@ SHUFFLED = 4096  # examples that are sorted by length together
 
 
 class Batch:
-    """source (B, N) with its lengths; entered (B, T) begins with <s>, expected ends in </s>; for a classifier expected is (B)."""
+    """source (B, N) with its lengths; entered (B, T) begins with <s> and the forced tokens, which are not expected; expected ends in
+    </s>; for a classifier it is (B).  read (B): how many rows of the source the model gets, visible (B, T): of these each token; None: all, or as Trainer.visible draws."""
 
     source: torch.Tensor | None = None
     source_lengths: torch.Tensor | None = None
+    read: torch.Tensor | None = None
+    visible: torch.Tensor | None = None
     entered: torch.Tensor | None = None
     lengths: torch.Tensor | None = None
+    forced = 0  # tokens
 
-    def __init__(self, rows: Sequence[Row], info: attnkit.ModelInfo, classifies: bool) -> None:
+    def __init__(self, rows: Sequence[Row], info: attnkit.ModelInfo, classifies: bool, forced: Sequence[int] = ()) -> None:
         sources, targets = zip(*rows)
         self.rows = self.all_rows = len(rows)
         self.part = slice(None)  # of all rows, the ones here
+        self.forced = len(forced)
         if info.kind != ATTNKIT_DECODER:
             self.source, self.source_lengths = _padded(sources, 0)
         if classifies:
             self.expected = torch.tensor(targets)
         else:
             # A text without a begin token begins with its own first token, which nothing before it tells.
-            first = [info.begin_id] if info.begin_id >= 0 else []
+            first = [*([info.begin_id] if info.begin_id >= 0 else []), *forced]
             self.entered, self.lengths = _padded([[*first, *target] for target in targets], 0)
-            self.expected, _ = _padded([[*target[1 - len(first):], info.end_id] for target in targets], IGNORED)
+            given = [IGNORED] * (len(first) - 1)
+            self.expected, _ = _padded([[*given, *target[0 if first else 1:], info.end_id] for target in targets], IGNORED)
         self.tokens = int((self.expected != IGNORED).sum())
 
     def share(self, rank: int, world: int) -> Batch:
@@ -81,8 +87,8 @@ def _padded(rows: Sequence[Sequence[int]], with_: int) -> tuple[torch.Tensor, to
 class Batches(Sequence[Batch]):
     """Batches of these groups of examples, each made when it is asked for."""
 
-    def __init__(self, groups: Sequence[Sequence[Row]], info: attnkit.ModelInfo, classifies: bool) -> None:
-        self._groups, self._kind = groups, (info, classifies)
+    def __init__(self, groups: Sequence[Sequence[Row]], info: attnkit.ModelInfo, classifies: bool, forced: Sequence[int] = ()) -> None:
+        self._groups, self._kind = groups, (info, classifies, forced)
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -108,15 +114,16 @@ class Examples:
 
     def __init__(self, core: attnkit.Model, path: Path) -> None:
         self.core, self.info, self.path = core, core.info, str(path)
-        self.classifies = core.describe()["head"]["type"] == "classifier"
+        description = core.describe()
+        self.classifies = description["head"]["type"] == "classifier"
+        self.forced, self.longest_target = description["forced"], description["max_target"] or self.info.max_length
         if self.info.kind == ATTNKIT_ENCODER and not self.classifies or self.info.sample_rate:
             raise Error(INVALID, "attnkit.train takes models that read text and write text or a class; train others with attnkit.torch.Model")
         name, _, function = self.path.rpartition(":")
         if name.endswith(".py"):
             self.rows, self.draw = None, _function(name, function)
         else:
-            self.rows = [self._ids(*self._counted(line.split("\t"), f"{self.path}:{number}", " with a TAB between"))
-                         for number, line in _lines(self.path)]
+            self.rows = [self._ids(f"{self.path}:{number}", line.split("\t"), " with a TAB between") for number, line in _lines(self.path)]
             if not self.rows:
                 raise Error(INVALID, f"{self.path} has no examples")
 
@@ -124,21 +131,22 @@ class Examples:
         """The batches of the number-th pass, or chunk, in an order that the seed decides; about `tokens` tokens each, padding included."""
         order = random.Random(f"{seed}:{number}")
         if self.rows is None:
-            rows = [self._ids(*self._counted(pair, f"{self.path}, chunk {number}")) for pair in self._drawn(seed, number, progress)]
+            rows = [self._ids(f"{self.path}, chunk {number}", pair) for pair in self._drawn(seed, number, progress)]
             if not rows:
                 raise Error(INVALID, f"{self.path} gave no examples for chunk {number}")
         else:
             rows = order.sample(self.rows, len(self.rows))
         groups = [group for first in range(0, len(rows), SHUFFLED) for group in by_length(rows[first:first + SHUFFLED], tokens)]
         order.shuffle(groups)
-        return Batches(groups, self.info, self.classifies)
+        return Batches(groups, self.info, self.classifies, self.forced)
 
     def all(self, tokens: int, limit: int = 0) -> Batches:
         """The same batches every time, shortest first; limit: examples taken, evenly spread over the file; 0: all."""
         if self.rows is None:
             raise Error(INVALID, f"{self.path}: examples to judge by must be the same every time: give a file")
-        rows = self.rows if not limit else self.rows[::max(1, len(self.rows) // limit)][:limit]
-        return Batches(by_length(rows, tokens), self.info, self.classifies)
+        taken = min(limit or len(self.rows), len(self.rows))
+        rows = [self.rows[i * len(self.rows) // taken] for i in range(taken)]
+        return Batches(by_length(rows, tokens), self.info, self.classifies, self.forced)
 
     def _drawn(self, seed: int, number: int, progress: float) -> list[list[str]]:
         try:
@@ -146,32 +154,34 @@ class Examples:
         except Exception as e:
             raise Error(INVALID, f"{self.path}, chunk {number}: {_said(e, self.path.rpartition(':')[0])}") from e
 
-    def _counted(self, fields: list[str], place: str, between: str = "") -> list[str]:
+    def _ids(self, place: str, fields: list[str], between: str = "") -> Row:
+        """(source, target), the source with </s> and the target without; a class in place of the target.  place: where they stand."""
         wanted = 1 if self.info.kind == ATTNKIT_DECODER else 2
         if len(fields) != wanted:
             raise Error(INVALID, f"{place}: {len(fields)} fields, not {wanted}{between}: "
                                  f"{'the text' if wanted == 1 else 'source and class' if self.classifies else 'source and target'}")
-        return fields
-
-    def _ids(self, *fields: str) -> Row:
-        """(source, target), the source with </s> and the target without; a class in place of the target."""
         text = fields[-1]
         source: list[int] = []
         target: list[int] | int
-        if self.info.kind != ATTNKIT_DECODER:
-            source = [*self.core.tokenize(attnkit.SOURCE, fields[0]), self.info.end_id]
+        try:
+            if self.info.kind != ATTNKIT_DECODER:
+                source = [*self.core.tokenize(attnkit.SOURCE, fields[0]), self.info.end_id]
+            target = [] if self.classifies else self.core.tokenize(attnkit.TARGET, text)
+        except Error as e:
+            raise Error(e.code, f"{place}: {e}: leave this example out, or give the model a vocabulary that has it") from None
         if self.classifies:
-            if not text.isdigit() or int(text) >= self.info.outputs:
-                raise Error(INVALID, f"{self.path}: class \"{text}\" is none of 0 to {self.info.outputs - 1}")
+            if not text.isdecimal() or int(text) >= self.info.outputs:
+                raise Error(INVALID, f"{place}: class \"{text}\" is none of 0 to {self.info.outputs - 1}")
             target = int(text)
-        else:
-            target = self.core.tokenize(attnkit.TARGET, text)
-            if not target and self.info.begin_id < 0:
-                raise Error(INVALID, f"{self.path}: \"{text[:60]}\" has no tokens, and this model has none that begins a text: leave it out")
-        longest = max(len(source), 0 if isinstance(target, int) else len(target) + 1)
-        if longest > self.info.max_length:
-            raise Error(INVALID, f"{self.path}: \"{fields[0][:60]}\" has {longest} tokens, max_length is {self.info.max_length}: shorten or "
-                                 "leave it out")
+        elif not target and self.info.begin_id < 0:
+            raise Error(INVALID, f"{place}: \"{text[:60]}\" has no tokens, and this model has none that begins a text: leave it out")
+        sides = [(len(source), self.info.max_length, fields[0])]
+        if not isinstance(target, int):
+            sides.append((len(target) + (self.info.begin_id >= 0) + len(self.forced), self.longest_target, text))
+        for tokens, most, which in sides:
+            if tokens > most:
+                raise Error(INVALID, f"{place}: \"{which[:60]}\" has {tokens} tokens with those around it, max_length is {most}: shorten it or leave "
+                                     "it out")
         # Lists would hold an object of Python's for each number.
         return array.array("i", source), target if isinstance(target, int) else array.array("i", target)
 

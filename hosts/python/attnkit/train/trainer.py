@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import hashlib
 import json
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 FORMAT = "attnkit.checkpoint/1"
 _KEPT = ("seed", "optimizer", "supernet")  # options that a checkpoint goes on with
-_STATE = ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse")
+_STATE = ("average", "best_average", "step", "chunk", "place_in_chunk", "seconds", "best", "worse", "evaluated")
 _OWN = ("manifest", "dir", "data", "dev", "teacher", "out", "threads")  # options that each process may have its own way
 
 
@@ -81,7 +82,7 @@ class Trainer:
             self.model = self.make_model(folder)
             tables_of(self.toml)  # what cannot be exported at the end is not begun
             self.teacher = self._teacher()
-            self._check_supernet()
+            self._check_options()
             self.device = _device(options.device)
             self._check_device()
             for name in ("encoder", "decoder"):
@@ -100,6 +101,9 @@ class Trainer:
         self.average = [p.detach().clone() for p in self.named.values()]
         self.optimizers = self._optimizers()
         self.step = self.chunk = self.place_in_chunk = self.worse = 0
+        self.evaluated = -1  # the step that dev judged last
+        # What a place in a chunk is counted in.
+        self.batches = f"{options.tokens * self.world} tokens of {_contents(options.data)}"
         self.seconds, self.best, self.chunk_began = 0.0, math.inf, 0.0
         self.best_average: list[torch.Tensor] | None = None
         self.bf16 = options.bf16 and self.has_bf16
@@ -109,7 +113,8 @@ class Trainer:
             self._go_on_with_the_first()
         self.run_model = self._compiled() if options.compile else self.model
         if self.world > 1:
-            self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=options.supernet)
+            parts = options.supernet or getattr(self.model.head, "of", None) is not None  # of which a step may use some alone
+            self.run_model = DistributedDataParallel(self.run_model, broadcast_buffers=False, find_unused_parameters=parts)
 
     def _common(self) -> dict[str, object]:
         """All that processes must have in common, by the words of a refusal."""
@@ -160,7 +165,7 @@ class Trainer:
     def _train(self) -> None:
         clock = saved = logged = shown = time.monotonic()
         losses: list[torch.Tensor] = []
-        tokens, done, evaluated, sorts = 0, False, self.seconds, self.world > 1
+        tokens, done, evaluated, sorts = 0, self._is_worse(), self.seconds, self.world > 1
         with _Interrupt() as interrupt:
             while not done and self.progress() < 1:
                 if not self.place_in_chunk:
@@ -196,8 +201,12 @@ class Trainer:
                         raise KeyboardInterrupt(f"stopped after step {self.step}; the same command goes on from {self._where()}")
                 if self.place_in_chunk >= len(batches):
                     self.chunk, self.place_in_chunk = self.chunk + 1, 0
-        if self.dev and not done:
+        if self.dev and self.evaluated != self.step:
             self._evaluate()
+
+    def _is_worse(self) -> bool:
+        """Whether training stops early."""
+        return bool(self.options.patience) and self.worse >= self.options.patience
 
     def _due(self, seconds: float) -> bool:
         every = self.options.evaluate_steps
@@ -241,6 +250,11 @@ class Trainer:
         if self.world > 1:
             torch.distributed.all_reduce(total)
             total = total / self.world
+            for p in self.beside.parameters():  # of which DistributedDataParallel knows nothing
+                if p.requires_grad:
+                    p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+                    torch.distributed.all_reduce(p.grad)
+                    p.grad /= self.world
         self._check(total, placements, batches)
         progress = self.progress()
         factor = min(1.0, (self.step + 1) / max(1, o.warmup)) * _decay(o.schedule, o.decay, progress)
@@ -258,6 +272,7 @@ class Trainer:
     def _losses(self, batches: Sequence[Batch]) -> Iterator[tuple[dict[str, str] | None, torch.Tensor]]:
         """(placement, its part of the step's loss in this process), the same each time: what is drawn depends on the step alone."""
         o, drawn = self.options, random.Random(f"{self.options.seed}:{self.step}")
+        batches = [self.cut(batch, drawn) for batch in batches]
         if o.dropout:
             torch.manual_seed(drawn.getrandbits(62) + self.rank)
         every, placements = sum(batch.tokens for batch in batches), cast("Sequence[dict[str, str] | None]", [None])
@@ -289,8 +304,8 @@ class Trainer:
 
     def outputs(self, model: Callable[..., Any], batch: Batch, drawn: random.Random | None = None, **loss: Any) -> torch.Tensor:
         """The logits, or the loss that Model.forward is asked for.  drawn: draws what training varies; None: as the model is used."""
-        return model(batch.source, batch.source_lengths, batch.entered, batch.lengths, total=self.total(batch, drawn),
-                     visible=self.visible(batch, drawn), **loss)
+        read = batch.source_lengths if batch.read is None else batch.read
+        return model(batch.source, read, batch.entered, batch.lengths, total=self.total(batch, drawn), visible=self.visible(batch, drawn), **loss)
 
     def total(self, batch: Batch, drawn: random.Random | None) -> torch.Tensor | None:
         """The target's length as mechanisms know it: None is the manifest's prediction; in training now and then the truth,
@@ -301,12 +316,31 @@ class Trainer:
         return batch.lengths * noise[batch.part].to(batch.lengths.device)
 
     def visible(self, batch: Batch, drawn: random.Random | None) -> torch.Tensor | None:
-        """wait-k: before token t, from 0, k + t rows of the source were read.  Several k: each row draws its own."""
-        if not self.options.wait_k or batch.entered is None or batch.source_lengths is None:
-            return None
+        """wait-k: before token t, from 0, k + t tokens of the source were read, and with its last one </s>.  Several k: each row draws its
+        own."""
+        if batch.visible is not None or not self.options.wait_k or batch.entered is None or batch.source_lengths is None:
+            return batch.visible
         k = torch.tensor([drawn.choice(self.options.wait_k) if drawn else self.options.wait_k[0] for _ in range(batch.all_rows)])
-        seen = k[batch.part, None] + torch.arange(batch.entered.shape[1])
-        return seen.to(batch.source_lengths.device).minimum(batch.source_lengths[:, None])
+        written = (torch.arange(batch.entered.shape[1]) - batch.forced).clamp(min=0)
+        seen = (k[batch.part, None] + written).to(batch.source_lengths.device)
+        return torch.where(seen < batch.source_lengths[:, None] - 1, seen, batch.source_lengths[:, None])
+
+    def cut(self, batch: Batch, drawn: random.Random | None = None) -> Batch:
+        """--prefixes: a batch whose sources end at a row drawn at random, and which expects the tokens that are written when so many are
+        read.  Each token of the target is as likely."""
+        if not self.options.prefixes:
+            return batch
+        visible, lengths, whole = self.visible(batch, drawn), batch.lengths, batch.source_lengths
+        assert visible is not None and lengths is not None and whole is not None
+        cut, drawn = copy.copy(batch), drawn or random.Random(self.options.seed)
+        # All counts that tokens see are as likely; that of all but </s> is none.
+        last = visible.gather(1, lengths[:, None] - 1)[:, 0].minimum(visible[:, 0].maximum(whole - 1))
+        read = torch.tensor([drawn.randint(*ends) for ends in zip(visible[:, 0].tolist(), last.tolist())])
+        cut.read = torch.where(read < whole - 1, read, whole)
+        cut.visible = visible.minimum(cut.read[:, None])
+        cut.expected = torch.where(visible == cut.read[:, None], batch.expected, IGNORED)
+        cut.tokens = int((cut.expected != IGNORED).sum())
+        return cut
 
     def _teacher(self) -> Model | None:
         """The model that --teacher names, which is not trained."""
@@ -321,8 +355,18 @@ class Trainer:
                                      f"a head of type {made.head.type}, the model's {ours} with one of type {self.model.head.type}")
         return made
 
-    def _check_supernet(self) -> None:
-        o = self.options
+    def _check_options(self) -> None:
+        """Refuses those that would do nothing, and warns of what a model would learn to see."""
+        o, both = self.options, hasattr(self.model, "encoder") and hasattr(self.model, "decoder")
+        if o.wait_k and not both:
+            raise Error(INVALID, "--wait-k is of models with an encoder and a decoder: leave it out")
+        if o.prefixes and not o.wait_k:
+            raise Error(INVALID, "--prefixes is of --wait-k: give that, or leave it out")
+        if o.patience and not o.dev:
+            raise Error(INVALID, "--patience stops when dev no longer improves: give --dev, or leave it out")
+        if o.wait_k and not o.prefixes and not self.rank and any(not b.causal for b in self.model.encoder.modules() if isinstance(b, Attention)):
+            print("attnkit.train: warning: with --wait-k alone an encoder that is not causal sees what was not read: give --prefixes, or make it causal",
+                  file=sys.stderr)
         if not o.supernet and (o.weights or o.sandwich):
             raise Error(INVALID, "--weights and --sandwich are of --supernet: give it, or leave them out")
         for name in o.weights or ():
@@ -386,7 +430,7 @@ class Trainer:
         groups = [{"params": decayed, "weight_decay": o.weight_decay}, {"params": plain, "weight_decay": 0.0}]
         made: list[torch.optim.Optimizer] = [torch.optim.AdamW([g for g in groups if g["params"]], lr=o.lr, betas=(0.9, 0.98), fused=True)]
         if hidden:
-            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02, products=torch.bfloat16 if self.has_bf16 else torch.float32))
+            made.insert(0, Muon(hidden, lr=o.muon_lr, weight_decay=0.02, products=torch.bfloat16 if self.has_bf16 and o.bf16 else torch.float32))
         for optimizer in made:
             for group in optimizer.param_groups:
                 group["peak"] = group["lr"]
@@ -421,22 +465,23 @@ class Trainer:
             self.best, self.worse, self.best_average = loss, 0, [value.clone() for value in self.average] if self.options.patience else None
         else:
             self.worse += 1
-        return bool(self.options.patience) and self.worse >= self.options.patience
+        self.evaluated = self.step
+        return self._is_worse()
 
     def _judge(self) -> dict[str, float]:
         """Loss per token, and the percentage of examples whose every token is the best after its right predecessors: what greedy
-        decoding gets right."""
+        decoding gets right, but under --prefixes, where it is of the tokens at one cut of each."""
         loss, tokens, right, rows = 0.0, 0, 0, 0
         self.model.eval()
         for batch in self.dev:
-            batch = batch.to(self.device)
+            batch = self.cut(batch).to(self.device)
             logits = self.outputs(self.model, batch).float()
             loss += float(F.cross_entropy(logits.flatten(0, -2), batch.expected.flatten(), ignore_index=IGNORED, reduction="sum"))
             same = (logits.argmax(-1) == batch.expected) | (batch.expected == IGNORED)
             right += int(same.reshape(batch.rows, -1).all(-1).sum())
             tokens, rows = tokens + batch.tokens, rows + batch.rows
         self.model.train()
-        return {"loss": round(loss / tokens, 5), "exact": round(100 * right / rows, 2)}
+        return {"loss": round(loss / tokens, 5), "exact_at_cut" if self.options.prefixes else "exact": round(100 * right / rows, 2)}
 
     def _log(self, **entry: Any) -> None:
         if self.rank:
@@ -470,7 +515,8 @@ class Trainer:
         if self.rank:
             return
         part = self.file.with_suffix(".part")
-        torch.save({"format": FORMAT, "manifest": _digest(self.toml), **{name: getattr(self.options, name) for name in _KEPT}, **self._state()}, part)
+        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "batches": self.batches, **{name: getattr(self.options, name) for name in _KEPT},
+                    **self._state()}, part)
         with open(part, "rb") as written:
             os.fsync(written.fileno())
         os.replace(part, self.file)
@@ -483,6 +529,8 @@ class Trainer:
         except OSError as e:
             raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that is there or can be made") from None
         if not self.file.exists():
+            if not self.rank:
+                self._cut_log()
             return
         try:
             saved = torch.load(self.file, map_location="cpu", weights_only=True, mmap=self.rank > 0)
@@ -500,6 +548,10 @@ class Trainer:
         if not self.rank:
             self._restore(saved)
             self._cut_log()
+            if self.place_in_chunk and saved.get("batches", self.batches) != self.batches:
+                print(f"attnkit.train: --data, --tokens or the processes are not those of {self.file}: pass {self.chunk + 1} of the data begins anew",
+                      file=sys.stderr)
+                self.place_in_chunk = 0
 
     def _restore(self, saved: dict[str, Any]) -> None:
         self.model.load_state_dict(saved["model"])
@@ -510,7 +562,7 @@ class Trainer:
             for group, values in zip(optimizer.param_groups, asked):
                 group.update(values)
         for name in _STATE:
-            setattr(self, name, saved[name])
+            setattr(self, name, saved.get(name, getattr(self, name)))  # earlier files have fewer
         self.average = [value.to(self.device) for value in self.average]
         self.best_average = self.best_average and [value.to(self.device) for value in self.best_average]
         self.chunk_began = saved.get("chunk_began", self.progress())  # earlier files have none
@@ -631,11 +683,13 @@ def _digest(text: str) -> str:
 
 
 def _contents(path: str | None) -> str | None:
-    """The digest of a file, or of FILE.py with the name of its function."""
+    """The digest of a file, or of FILE.py with the name of its function; else the path."""
     if path is None:
         return None
     name, _, function = path.rpartition(":")
     file, function = (name, f":{function}") if name.endswith(".py") else (path, "")
+    if not os.path.isfile(file):
+        return path
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest() + function
 

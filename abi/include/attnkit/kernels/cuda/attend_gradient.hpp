@@ -25,9 +25,9 @@ struct GradientWork {
   const Real* lse;  // [B][H][N]
   Real* given_out;  // G . o, the same
   Real scale;
-  int pairs, tiles;
-  bool by_four;
-  Reach reach;
+  int pairs;
+  Reach reach = {};
+  bool by_four = false;
 };
 
 // Tiles of rows and of keys, and what they have to do with each other.
@@ -393,7 +393,7 @@ void run_backward(const char* name, const attn_grad& g, const QkvPorts& ports, c
                                          View<const Real>(g, ports.o), View<Real>(g, ports.q), View<Real>(g, ports.k),
                                          View<Real>(g, ports.v), Lengths(r, causal), static_cast<const Real*>(r.saved),
                                          static_cast<Real*>(r.exec->scratch), static_cast<Real>(scale),
-                                         static_cast<int>(r.batch * widths.kv_heads), 1, false, reach});
+                                         static_cast<int>(r.batch * widths.kv_heads), reach});
 }
 
 }  // namespace attnkit::cuda::attend

@@ -7,7 +7,7 @@
 #pragma once
 #include <attnkit/kernels/cuda/attend_gradient.hpp>
 
-#include "cuda_run.hpp"
+#include "run.hpp"
 
 namespace linformer::cuda {
 

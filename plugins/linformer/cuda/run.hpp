@@ -10,7 +10,7 @@
 #include <attnkit/kernels/cuda/tile.hpp>
 #include <limits>
 
-#include "shape.hpp"
+#include "../shape.hpp"
 
 namespace linformer::cuda {
 

@@ -4,7 +4,7 @@
 // much as slopes are longer than states.  Their sums go to scratch, where a warp adds those of its channel's batch rows
 // up in their order.
 #pragma once
-#include "cuda_scan.hpp"
+#include "scan.hpp"
 
 namespace s4d::cuda {
 

@@ -17,7 +17,8 @@
 // over batch rows in their order.  Keys and queries that do not see each other, and rows of P that do not count, are in
 // no sum.
 #pragma once
-#include "cuda_run.hpp"
+#include "bidirectional.hpp"
+#include "causal.hpp"
 
 namespace luna::cuda {
 

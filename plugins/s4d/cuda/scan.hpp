@@ -14,7 +14,7 @@
 #include <attnkit/kernels/cuda/call.hpp>
 #include <attnkit/kernels/cuda/tile.hpp>
 
-#include "model.hpp"
+#include "../model.hpp"
 
 namespace s4d::cuda {
 

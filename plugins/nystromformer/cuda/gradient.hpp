@@ -4,7 +4,7 @@
 // as in a run.  What is left is the softmax of A, the way from landmarks to the rows of their segments, and the filter,
 // whose gradient is added up in the order of the batch rows.
 #pragma once
-#include "cuda_run.hpp"
+#include "run.hpp"
 
 namespace nystromformer::cuda {
 
