@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +42,15 @@ inline double log_sum(std::span<const float> scores) {
 inline std::string nan_message(int64_t tokens) {
   return fmt::format("the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",
                      tokens);
+}
+
+// Whether a score is not that of a token that [decode] suppresses.
+inline bool may_come(float score) { return score > -std::numeric_limits<float>::infinity(); }
+
+// The message for scores of which none may come.
+inline std::string nothing_left_message(int64_t tokens) {
+  return fmt::format(
+      "no token may follow after {} tokens: suppress, suppress_first and min_length of [decode] leave none", tokens);
 }
 
 // The most tokens that are made of a source when nothing else limits them.

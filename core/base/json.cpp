@@ -9,6 +9,23 @@ namespace {
 
 constexpr int max_depth = 64;
 
+// Readers of a value may recurse.
+struct Depth : JsonEvents {
+  explicit Depth(const std::string& file) : path(file) {}
+  bool start() {
+    if (++open > max_depth) fail(ATTN_INVALID, "{}: is nested deeper than {} levels", path, max_depth);
+    return true;
+  }
+  bool end() { return --open, true; }
+  bool start_object(std::size_t) override { return start(); }
+  bool end_object() override { return end(); }
+  bool start_array(std::size_t) override { return start(); }
+  bool end_array() override { return end(); }
+
+  const std::string& path;
+  int open = 0;
+};
+
 const char* kind_of(const nlohmann::json* value) {
   if (!value) return "absent";
   if (value->is_number()) return value->is_number_integer() ? "an integer" : "a number";
@@ -64,13 +81,10 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
 nlohmann::json read_json(const std::string& path, uint64_t limit) {
   const std::vector<std::byte> bytes = read_file(path, limit);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  // Readers of a value may recurse.
-  const auto is_flat = [&](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
-    if (depth > max_depth) fail(ATTN_INVALID, "{}: is nested deeper than {} levels", path, max_depth);
-    return true;
-  };
   try {
-    return nlohmann::json::parse(text, is_flat);
+    Depth depth(path);
+    nlohmann::json::sax_parse(text, &depth);
+    return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     fail(ATTN_INVALID, "{}: is no JSON at byte {}: the file is cut off or damaged", path, e.byte);
   } catch (const nlohmann::json::out_of_range&) {

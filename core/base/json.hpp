@@ -8,6 +8,25 @@
 
 namespace attnkit::core {
 
+// What a reader wants to know of a text before it parses it: json::sax_parse(text, &it).  Takes everything; an error of
+// the text is the parser's to tell.  The parser's own callback would look through the whole parent of every object.
+class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+};
+
 // A value of a JSON file with its place in it.  Refers to the document, which must live as long.  What does not fit
 // throws Error (ATTN_INVALID): "config.json: hidden_size must be an integer, not a string".
 class JsonValue {

@@ -16,7 +16,6 @@ void check(const char* name, double value, double least, double most) {
 }
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-bool may_come(float score) { return score > kNever; }
 float penalised(float score, float penalty) { return score < 0 ? score * penalty : score / penalty; }
 
 }  // namespace
@@ -45,25 +44,30 @@ void Sampler::saw(std::span<const int32_t> ids) {
   }
 }
 
-template <class Never>
-void Sampler::no_repeats(const Never& never) const {
+template <class Score, class Some>
+void Sampler::forbid_repeats(const Score& score, const Some& some) const {
   if (sampling_.no_repeat == 0) return;
   const auto n = static_cast<size_t>(sampling_.no_repeat) - 1;  // tokens that stand before the next one
   if (before_.size() <= n) return;
   const auto last = before_.end() - static_cast<std::ptrdiff_t>(n);
+  std::vector<float*> repeats;
   for (auto from = before_.begin(); from + static_cast<std::ptrdiff_t>(n) < before_.end(); ++from)
-    if (std::equal(last, before_.end(), from)) never(from[static_cast<std::ptrdiff_t>(n)]);
+    if (std::equal(last, before_.end(), from))
+      if (float* const s = score(static_cast<size_t>(from[static_cast<std::ptrdiff_t>(n)])); s && may_come(*s))
+        repeats.push_back(s);
+  std::ranges::sort(repeats);
+  repeats.erase(std::ranges::unique(repeats).begin(), repeats.end());
+  // A token that must come, as a forced end, may have been there.
+  if (!repeats.empty() && std::ssize(repeats) < some())
+    for (float* const s : repeats) *s = kNever;
 }
 
 void Sampler::look_back(std::span<float> scores) const {
   const auto penalty = static_cast<float>(sampling_.repetition_penalty);
   for (size_t id = 0; penalty != 1 && id < std::min(seen_.size(), scores.size()); ++id)
     if (seen_[id]) scores[id] = penalised(scores[id], penalty);
-  // A token that must come, as a forced end, may have been there.
-  if (sampling_.no_repeat == 0 || std::ranges::count_if(scores, may_come) < 2) return;
-  no_repeats([scores](int32_t id) {
-    if (static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] = kNever;
-  });
+  forbid_repeats([scores](size_t i) { return i < scores.size() ? &scores[i] : nullptr; },
+                 [scores] { return std::ranges::count_if(scores, may_come); });
 }
 
 void Sampler::look_back(std::vector<Ranked>& highest) const {
@@ -72,11 +76,12 @@ void Sampler::look_back(std::vector<Ranked>& highest) const {
   for (auto& [id, score] : highest)
     if (penalty != 1 && static_cast<size_t>(id) < seen_.size() && seen_[static_cast<size_t>(id)])
       score = penalised(score, penalty);
-  if (std::ranges::count_if(highest, may_come, &Ranked::score) >= 2)
-    no_repeats([&highest](int32_t never) {
-      for (auto& [id, score] : highest)
-        if (id == never) score = kNever;
-    });
+  forbid_repeats(
+      [&highest](size_t id) {
+        const auto found = std::ranges::find(highest, static_cast<int32_t>(id), &Ranked::id);
+        return found == highest.end() ? nullptr : &found->score;
+      },
+      [&highest] { return std::ranges::count_if(highest, may_come, &Ranked::score); });
   rank(highest);
 }
 

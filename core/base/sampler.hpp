@@ -58,9 +58,10 @@ class Sampler {
     int32_t id;
     double weight;
   };
-  // Calls never(id) for each token that would repeat what may not be repeated.
-  template <class Never>
-  void no_repeats(const Never& never) const;
+  // Lowers the score of each token that would repeat what may not be repeated, unless these are all that may come.
+  // score(id): where that of a token is; NULL: nowhere.  some(): how many may come.
+  template <class Score, class Some>
+  void forbid_repeats(const Score& score, const Some& some) const;
   // Of `count` tokens, the i-th of which is of(i); `top` is the highest score.
   template <class Of>
   int32_t weighted(size_t count, Ranked top, const Of& of);

@@ -10,6 +10,7 @@
 #include "core/base/text.hpp"
 #include "core/base/tomlpp.hpp"
 #include "core/import/shipped.hpp"
+#include "core/manifest/toml.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -98,6 +99,7 @@ class Reader {
   // The tables of a file over those of its base, all but what says which checkpoints are the base's own.
   toml::table parse(const std::string& toml, const std::string& source, int depth) const {
     toml::table own;
+    if (is_too_deep(toml)) fail(ATTN_INVALID, "{}: is nested deeper than {} levels", source, max_manifest_depth);
     try {
       own = toml::parse(toml, source);
     } catch (const toml::parse_error& e) {

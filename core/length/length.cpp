@@ -143,8 +143,9 @@ Length by_network(Layers layers, double max_length) {
 LengthTable read_length_table(const std::string& path, const Tokenizer& vocabulary) {
   std::unordered_map<std::string_view, size_t> ids;
   for (int32_t id = 0; id < vocabulary.size(); ++id) ids.emplace(vocabulary.token(id), id);
-  LengthTable table{std::vector<double>(ids.size(), NAN)};
-  std::vector<int> lines(ids.size());  // where each token stood; 0: not yet
+  const auto size = static_cast<size_t>(vocabulary.size());
+  LengthTable table{std::vector<double>(size, NAN)};
+  std::vector<int> lines(size);  // where each token stood; 0: not yet
   double sum = 0;
   int number = 0;
   for (const std::string& line : read_lines(path)) {

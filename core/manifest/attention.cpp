@@ -91,7 +91,7 @@ std::optional<std::vector<int64_t>> parse_range(std::string_view text) {
   const size_t dots = text.find("..");
   const auto first = parse_number<int64_t>(text.substr(0, dots));
   const auto last = dots == std::string_view::npos ? first : parse_number<int64_t>(text.substr(dots + 2));
-  if (!first || !last || *last < *first || *last - *first > 4096) return {};
+  if (!first || !last || *first < 1 || *last < *first || *last - *first > 4096) return {};
   std::vector<int64_t> layers;
   for (int64_t l = *first; l <= *last; ++l) layers.push_back(l);
   return layers;

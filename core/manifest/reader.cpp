@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "core/base/text.hpp"
 
@@ -145,13 +144,13 @@ std::optional<std::string> TableReader::text(std::string_view key) const {
 std::optional<int64_t> TableReader::integer(std::string_view key) const {
   if (const Entry* entry = given(key)) return entry->value.integer;
   const auto fallback = text(key);
-  return fallback ? std::optional<int64_t>(std::atoll(fallback->c_str())) : std::nullopt;
+  return fallback ? parse_number<int64_t>(*fallback) : std::nullopt;
 }
 
 std::optional<double> TableReader::number(std::string_view key) const {
   if (const Entry* entry = given(key)) return entry->value.number;
   const auto fallback = text(key);
-  return fallback ? std::optional<double>(std::atof(fallback->c_str())) : std::nullopt;
+  return fallback ? parse_number<double>(*fallback) : std::nullopt;
 }
 
 std::optional<bool> TableReader::boolean(std::string_view key) const {

@@ -80,6 +80,12 @@ bool check_text(std::string_view text, Diagnostics& diagnostics) {
   return true;
 }
 
+}  // namespace
+
+bool is_too_deep(std::string_view text) { return DepthScanner{text}.scan() < text.size(); }
+
+namespace {
+
 class Converter {
  public:
   explicit Converter(std::string_view text) : text_(text) {

@@ -178,9 +178,11 @@ void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics
     check_positions(choice, *to.block, diagnostics);
     if (choice.role == ATTN_DECODER_CROSS && measures_by_target_.empty() && to.block->needs_target(0, 1))
       measures_by_target_ = path;
-    if (choice.role != ATTN_ENCODER_SELF)
-      within_total_ |=
-          (to.block->plan_stream(1, 1, 1, 1, to.block->max_length()).info().flags & ATTN_WITHIN_TOTAL) != 0;
+    if (choice.role != ATTN_ENCODER_SELF) {
+      const uint32_t flags = to.block->plan_stream(1, 1, 1, 1, to.block->max_length()).info().flags;
+      within_total_ |= (flags & ATTN_WITHIN_TOTAL) != 0;
+      if (choice.role == ATTN_DECODER_SELF) rewinds_ &= (flags & ATTN_REWINDS) != 0;
+    }
   } catch (const Error& e) {
     if (e.code() == ATTN_NO_MEMORY) throw;
     diagnostics.add(ak::refused, choice.decided,
@@ -215,6 +217,8 @@ std::vector<std::byte> Model::weights() const {
     std::optional<Weights> file;
     if (!manifest_.weights_file.empty())
       file = Weights::open(manifest_.weights_file, manifest_.weights_sha256, manifest_.weights_names);
+    if (file && file->identity() != weights_identity_)
+      fail(ATTN_INVALID, "{}: was changed since the model was loaded", manifest_.weights_file);
     WeightReader reader(file ? &*file : nullptr, manifest_.weights_seed, diagnostics, manifest_.weights_place);
     reader.keep(&kept);
     Model(runtime_, manifest_).load(reader, diagnostics);
@@ -244,6 +248,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
   try {
     std::optional<Weights> weights;
     if (!m.weights_file.empty()) weights = Weights::open(m.weights_file, m.weights_sha256, m.weights_names);
+    if (weights) model->weights_identity_ = weights->identity();
     WeightReader reader(weights ? &*weights : nullptr, m.weights_seed, diagnostics, m.weights_place, &r.threads);
     std::optional<PackedCache> cache = cache_of(m, weights, diagnostics);
     if (cache) reader.use(&*cache);

@@ -133,6 +133,11 @@ void Model::check_decode(const Encoded& encoded, const Ids& target) const {
   require_pair();
   require_same(*encoded.encoder, *encoder_identity_, "the sources were encoded by another encoder", "in this model");
   check_target(target);
+  if (const Tokenizer* source = vocabulary(false))  // of the same encoder; a table of lengths is read by ids
+    for (const int32_t id : encoded.ids)
+      if (id >= source->size())
+        fail(ATTN_INVALID, "the sources hold the token {}, and the source vocabulary of this model has {}", id,
+             source->size());
   if (static_cast<int64_t>(encoded.lengths.size()) != target.batch)
     fail(ATTN_INVALID, "{} rows were encoded, target has {}: they must be pairs", encoded.lengths.size(), target.batch);
 }

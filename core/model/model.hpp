@@ -80,6 +80,8 @@ class Model {
   // "decoder.cross.1": the first block whose keys depend on the target's length; empty: none.
   const std::string& measures_by_target() const { return measures_by_target_; }
   bool within_total() const { return within_total_; }
+  // Whether the states of a target go on from any position that was written, whatever came after it.
+  bool rewinds() const { return rewinds_; }
 
  private:
   Model(std::shared_ptr<Runtime> runtime, Manifest manifest);
@@ -106,8 +108,9 @@ class Model {
   std::unique_ptr<const Length> length_;
   std::string measures_by_target_;
   int64_t parameters_ = 0;
-  bool within_total_ = false;
-  bool carries_ = false;  // on a device: sequences go from block to block
+  bool within_total_ = false, rewinds_ = true;
+  bool carries_ = false;          // on a device: sequences go from block to block
+  std::string weights_identity_;  // of its file as it was loaded; empty: none
   mutable std::once_flag digested_;
   mutable std::string digest_;
   mutable WorkspacePool idle_;

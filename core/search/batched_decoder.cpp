@@ -83,13 +83,15 @@ void BatchedDecoder::fail_write(const Error& of_batch) {
   fail_at(active_.front().index, of_batch);
 }
 
-std::optional<int32_t> BatchedDecoder::next(const Active&, std::span<const float> scores) { return best_token(scores); }
-
 void BatchedDecoder::choose(size_t row) {
   Active& a = active_[row];
   const auto width = static_cast<size_t>(info_.outputs);
-  const std::optional<int32_t> best = next(a, std::span(scores_).subspan(row * width, width));
-  if (!best) fail_at(a.index, Error(ATTN_INTERNAL, nan_message(static_cast<int64_t>(a.made.size()))));
+  const auto scores = std::span<const float>(scores_).subspan(row * width, width);
+  const auto tokens = static_cast<int64_t>(a.made.size());
+  const std::optional<int32_t> best = a.sampler ? a.sampler->draw(scores) : best_token(scores);
+  if (!best) fail_at(a.index, Error(ATTN_INTERNAL, nan_message(tokens)));
+  if (!may_come(scores[static_cast<size_t>(*best)]))
+    fail_at(a.index, Error(ATTN_INVALID, nothing_left_message(tokens)));
   ++a.position;
   a.next = *best;
   a.made.push_back(*best);

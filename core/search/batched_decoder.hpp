@@ -30,13 +30,12 @@ class BatchedDecoder {
     size_t limit;     // tokens to make at most
     Ids source = {};  // that its session is to read, with those of the others that begin; empty: none
     Ids made = {};    // </s> included where it was reached
+    // What chooses its tokens; none: each is the best.
+    std::optional<Sampler> sampler = {};
   };
   // Starts an input.  Returns nothing when there is nothing to decode.
   virtual std::optional<Active> open(size_t index) = 0;
   virtual void done(Active& input) = 0;
-  // The next token of an input by its scores, the best unless a host has another rule.  Returns nothing when any of the
-  // scores is NaN.
-  virtual std::optional<int32_t> next(const Active& input, std::span<const float> scores);
   // Whether what was made ends the output although </s> was not reached.
   virtual bool is_stopped(const Active&) const { return false; }
   // Throws the error of one input in the host's own way.

@@ -167,6 +167,7 @@ std::vector<int32_t> beam_search(Session& session, int64_t limit) {
       write(next);
   }
   if (steps) steps->finish();
+  if (ended.empty()) fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
   return found.ids;
 }
 

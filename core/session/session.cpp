@@ -92,7 +92,7 @@ void Session::check_carried() const {
 void Session::check_usable() const {
   if (!usable_)
     fail(ATTN_INVALID,
-         "an earlier read of this session failed half way and left its states undefined: destroy the session");
+         "an earlier read or write of this session failed half way and left its states undefined: destroy the session");
 }
 
 std::unique_ptr<Session> Session::clone() const {
@@ -473,6 +473,19 @@ void Session::advance(int row, int32_t tokens) {
   beyond_ += std::max<int64_t>(0, positions_[row] - std::max(before, whole));
 }
 
+// After a write that failed states may hold tokens that their session has not.
+class Session::Writing {
+ public:
+  explicit Writing(std::span<Session* const> sessions) : sessions_(sessions) {}
+  ~Writing() {
+    for (Session* s : sessions_) s->usable_ = s->model_->rewinds();
+  }
+  void done() { sessions_ = {}; }
+
+ private:
+  std::span<Session* const> sessions_;
+};
+
 void Session::write(std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
@@ -481,6 +494,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   const WorkspacePool::Lease leased = model.lease();
   Workspace& ws = *leased;
   gather(sessions, tokens, ws);
+  Writing writing(sessions);
   const Manifest& m = model.manifest();
   const int64_t d = m.d_model, width = model.outputs(), length = tokens.length, all = tokens.batch * length;
   const float* x = nullptr;
@@ -515,6 +529,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       }
     }
   advance(sessions, tokens);
+  writing.done();
 }
 
 void Session::advance(std::span<Session* const> sessions, const Ids& tokens) {
@@ -539,6 +554,7 @@ void Session::Steps::write(const Ids& tokens) {
   const Model& model = *session_.model_;
   const Arena::Pins pinned = model.pin_states();
   gather({&self, 1}, tokens, *lease_);
+  Writing writing({&self, 1});
   try {
     model.step(*lease_, result_);
     lease_->device->fetch(result_, tokens.batch);
@@ -547,6 +563,7 @@ void Session::Steps::write(const Ids& tokens) {
     throw;
   }
   Session::advance({&self, 1}, tokens);
+  writing.done();
   wrote_ = true;
 }
 
@@ -577,10 +594,13 @@ std::vector<float> Session::next_scores(int row) const {
   if (!best_token(scores)) fail(ATTN_INTERNAL, "{}", nan_message(positions_[row] - 1));
   const Manifest& m = model_->manifest();
   if (!restrict_scores(m, positions_[row], scores)) join_ends(m, scores);
+  check_some_may_come(scores[static_cast<size_t>(*best_token(scores))]);
   return scores;
 }
 
-int32_t Session::best(int row) const { return *best_token(next_scores(row)); }
+void Session::check_some_may_come(float best) const {
+  if (!may_come(best)) fail(ATTN_INVALID, "{}", nothing_left_message(positions_[0]));
+}
 
 void Session::check_begun() const {
   check_usable();
@@ -608,7 +628,8 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
   };
   const int32_t begin = vocabulary.begin_id();
   const bool begins = prompt.size() == 1 && begins_with_end(0);
-  if (model_->manifest().stream && (ended_[0] || (!prompt.empty() && !begins && prompt.back() == vocabulary.end_id())))
+  if (model_->manifest().stream &&
+      (ended_[0] || (!prompt.empty() && !begins && is_end(model_->manifest(), prompt.back()))))
     fail(ATTN_INVALID, "{} ends in </s>, which ends the target under [stream]: nothing can follow",
          ended_[0] ? "the target" : "the prompt");
   if (prompt.empty()) {
@@ -645,6 +666,7 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
         std::vector<Ranked> highest = steps->results().top(0);
         if (highest.front().id < 0) return std::nullopt;
         if (!restrict_scores(m, positions_[0], highest)) join_ends(m, highest);
+        check_some_may_come(highest.front().score);
         return sampler.draw(std::move(highest));
       }
       steps->finish();

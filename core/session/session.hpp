@@ -74,10 +74,9 @@ class Session {
   int64_t beyond_total() const { return beyond_; }
   // The logits after the last token of each row, (rows, outputs); meaningless before the first write.
   const float* last(int row) const { return last_.data() + row * model_->outputs(); }
-  // The same as [decode] leaves them, (outputs).  Throws Error (ATTN_INTERNAL): scores that are not numbers.
+  // The same as [decode] leaves them, (outputs).  Throws Error (ATTN_INTERNAL): scores that are not numbers;
+  // (ATTN_INVALID): no token may come.
   std::vector<float> next_scores(int row) const;
-  // The id that scores best there.  Throws as well.
-  int32_t best(int row) const;
   // Steps to an output when nothing else limits it.
   int64_t default_limit() const;
 
@@ -142,12 +141,14 @@ class Session {
   static std::vector<SourcePart> parts_of(std::span<Reading> group);
   static void append(std::span<Reading> group);
   static void check_write(std::span<Session* const> sessions, const Ids& tokens);
+  class Writing;
   bool begins_with_end(int row) const;
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
   static void advance(std::span<Session* const> sessions, const Ids& tokens);
   void advance(int row, int32_t tokens);
   void check_begun() const;
+  void check_some_may_come(float best) const;
   void load_rows(BlobReader& from);
   void load_source(BlobReader& from);
 
@@ -157,7 +158,7 @@ class Session {
   int32_t cross_slot_ = -1, encoder_slot_ = -1;
   Source source_;
   int64_t reach_ = 0;        // how far the source's states may have been written
-  bool usable_ = true;       // false: a read failed half way
+  bool usable_ = true;       // false: a read or write failed half way
   bool length_set_ = false;  // the target's length was set, not predicted
   std::optional<double> target_total_;
   int64_t beyond_ = 0;

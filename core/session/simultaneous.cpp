@@ -4,6 +4,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/greedy.hpp"
+#include "core/base/sampler.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit::core {
@@ -96,10 +97,14 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
                                           : default_limit(model.source_rows(units.source), max_length);
   const Tokenizer& vocabulary = *model.vocabulary(true);
   Session* const self = &session;
+  Sampling best = model.manifest().sampling;
+  best.temperature = 0;
+  Sampler greedy(best);
   const Incremental incremental{[&](const SourceBatch& more, bool last) { session.read(more, last); },
                                 [&](int32_t token) {
+                                  if (session.position(0) == 0) greedy.saw({&token, 1});
                                   Session::write({&self, 1}, {&token, 1, 1, 1, nullptr}, nullptr);
-                                  return session.best(0);
+                                  return *greedy.draw(session.next_scores(0));  // which have no NaN
                                 }};
   return simulate(incremental, units, {vocabulary.begin_id(), vocabulary.end_id(), limit}, options);
 }

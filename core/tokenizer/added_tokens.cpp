@@ -9,8 +9,8 @@ namespace attnkit::core {
 void AddedTokens::add(AddedToken token) {
   if (token.content.empty()) return;
   std::vector<AddedToken>& all = by_first_[token.content.front()];
-  const auto shorter =
-      std::ranges::find_if(all, [&](const AddedToken& other) { return other.content.size() < token.content.size(); });
+  const auto shorter = std::ranges::partition_point(
+      all, [&](const AddedToken& other) { return other.content.size() >= token.content.size(); });
   all.insert(shorter, std::move(token));
 }
 

@@ -20,6 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t max_file = uint64_t{64} << 20;
+constexpr size_t max_piece = 1024;   // bytes; one is split in all ways while merges are read
 constexpr int max_spaces = 1 << 20;  // that a text of tokens may begin with
 constexpr const char* mark = "\u2581";
 
@@ -242,6 +243,9 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   made.pairs = kind == 2;
   std::vector<std::string> tokens;
   for (const SentencePieces::Piece& piece : made.pieces) {
+    if (made.pairs && piece.text.size() > max_piece)
+      fail(ATTN_INVALID, "{}: a piece has {} bytes, {} are the most where pairs are merged: {}...", path,
+           piece.text.size(), max_piece, quote(piece.text.substr(0, 20)));
     if (piece.type == PieceType::unknown && !made.unknown) made.unknown = tokens.size();
     tokens.push_back(piece.text);
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/bf16.hpp"
@@ -57,23 +58,30 @@ struct HeaderReader {
   }
 
   // nlohmann merges duplicate keys when it builds a document, so they are looked for on the way.
-  json parse(std::string_view text) const {
-    std::vector<std::set<std::string>> open;  // keys of the objects that are open
-    std::string outer;
-    const auto check = [&](int, json::parse_event_t event, json& value) {
-      if (event == json::parse_event_t::object_start) open.emplace_back();
-      if (event == json::parse_event_t::object_end) open.pop_back();
-      if (event != json::parse_event_t::key) return true;
-      const std::string key = value.get<std::string>();
-      const bool fresh = open.back().insert(key).second;
-      if (open.size() == 1) outer = key;
+  // Refuses a key that an object has twice.
+  struct Keys : JsonEvents {
+    explicit Keys(const HeaderReader& of) : header(of) {}
+    bool start_object(std::size_t) override { return open.emplace_back(), true; }
+    bool end_object() override { return open.pop_back(), true; }
+    bool key(std::string& name) override {
+      const bool fresh = open.back().insert(name).second;
+      if (open.size() == 1) outer = name;
       if (fresh) return true;
-      if (open.size() == 1) broken("holds {} twice", quote(key));
-      if (outer == "__metadata__") broken("holds the __metadata__ key {} twice", quote(key));
-      broken("tensor {} has the field {} twice", quote(outer), quote(key));
-    };
+      if (open.size() == 1) header.broken("holds {} twice", quote(name));
+      if (outer == "__metadata__") header.broken("holds the __metadata__ key {} twice", quote(name));
+      header.broken("tensor {} has the field {} twice", quote(outer), quote(name));
+    }
+
+    const HeaderReader& header;
+    std::vector<std::unordered_set<std::string>> open;  // of the objects that are open
+    std::string outer;
+  };
+
+  json parse(std::string_view text) const {
     try {
-      return json::parse(text, check);
+      Keys keys(*this);
+      json::sax_parse(text, &keys);
+      return json::parse(text);
     } catch (const json::parse_error& e) {
       broken("is no JSON at byte {}", e.byte);
     } catch (const json::out_of_range&) {

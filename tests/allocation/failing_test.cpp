@@ -267,6 +267,46 @@ TEST_P(Failing, SessionsReadAndWrite) {
   attnkit_model_destroy(model);
 }
 
+// Where states rewind a write that failed can be made again; elsewhere its session says that it is lost.
+TEST_P(Failing, WritesAreMadeAgainOrRefused) {
+  std::vector<int32_t> source = {3, 4, 5, 6, 2}, target = {1, 4, 5};
+  std::vector<float> out(3 * 7), expected;
+  const attn_tensor from = ids_of(source), to = ids_of(target), logits = numbers_of(out, {1, 3, 7});
+  for (const char* name : {"softmax", "relu"}) {
+    attnkit_model* const model = loaded(std::regex_replace(std::string(manifest), std::regex("s4d"), name));
+    attnkit_session* session = nullptr;
+    int32_t said = ATTN_OK, again = 0, lost = 0;
+    const auto write = [&](attn_error* error) {
+      return said = attnkit_session_write(&session, 1, &to, nullptr, &logits, error);
+    };
+    const auto begin = [&] {
+      ASSERT_EQ(attnkit_session_create(model, 1, &session, nullptr), ATTN_OK);
+      ASSERT_EQ(attnkit_session_read(session, &from, 1, nullptr), ATTN_OK);
+    };
+    begin();
+    ASSERT_EQ(write(nullptr), ATTN_OK);
+    expected = out;
+    attnkit_session_destroy(session);
+    expect_every_failure(name, write, begin, [&] {
+      if (said != ATTN_OK) {
+        attn_error error{};
+        error.struct_size = sizeof error;
+        if (write(&error) == ATTN_OK) {
+          ++again;
+          EXPECT_EQ(out, expected);
+        } else {
+          ++lost;
+          EXPECT_NE(std::string(error.message).find("failed half way"), std::string::npos) << error.message;
+        }
+      }
+      attnkit_session_destroy(session);
+    });
+    EXPECT_GT(again, 0) << name;
+    EXPECT_EQ(lost > 0, name == std::string("relu")) << lost;
+    attnkit_model_destroy(model);
+  }
+}
+
 TEST_P(Failing, RuntimesAreMade) {
   expect_every_failure<attnkit_runtime>(
       "runtime", [](attnkit_runtime** made, attn_error* error) { return attnkit_runtime_create(nullptr, made, error); },

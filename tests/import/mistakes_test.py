@@ -33,6 +33,12 @@ class Mistakes(ImportTest):
     def test_folders(self):
         self.refused(self.folder / "nowhere", "is no folder")
         self.refused(self.folder, "config.json: is not there")
+        folder = self.copy("bert-sharded")
+        shard = next(folder.glob("model-00001*"))
+        before = shard.read_bytes()
+        result = self.run_code(2, "import", folder, "-o", shard)
+        self.assertIn("exists and is by its name no manifest", result.err)
+        self.assertEqual(shard.read_bytes(), before)
         (self.folder / "a.gguf").write_bytes(b"GGUF")
         self.refused(self.folder, f"name the GGUF file: attnkit import {self.folder}/a.gguf")
 

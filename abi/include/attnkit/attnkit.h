@@ -285,13 +285,16 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
  * Numbers   Bitwise those of each session alone.  Tokens that [decode] suppresses, or that are not the forced one, have
  *           -infinity unless the model made a NaN; those of attnkit_model_forward are as the model makes them.
  * Errors    INVALID: ids, a target beyond max_length or the decoder's own, no source read yet, sessions of different
- *           models, a session twice; under [stream] tokens after </s>.  No session has then changed. */
+ *           models, a session twice; under [stream] tokens after </s>.  No session has then changed.  After NO_MEMORY or
+ *           a failing plugin it can be called again where every mechanism of decoder.self says ATTN_REWINDS; elsewhere
+ *           these sessions then refuse all but destroy. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more, as
  * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.
  * Shapes    ids: room for limit; limit 0 means that of [decode], or 1.5 * source + 20, then ids needs room for
- *           max_length.  *n on return: tokens written, </s> included when it was reached. */
+ *           max_length.  *n on return: tokens written, </s> included when it was reached.
+ * Errors    As write; INVALID: [decode] leaves no token that may come. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
 /* Writes a prompt and draws tokens behind it, until </s>, the limit, a stop or the callback.  The session, of one row,

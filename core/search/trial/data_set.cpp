@@ -142,6 +142,11 @@ TaskFacts facts_of(const Model& model) {
     const auto& features = description["speech"]["features"];
     facts.frames = features["frames"].is_null() ? 0 : features["frames"].get<int64_t>();
   }
+  if (facts.info.kind != ATTNKIT_ENCODER) {
+    const auto& decode = description["decode"];
+    facts.sampling = {decode["repetition_penalty"], decode["no_repeat"], decode["temperature"], decode["top_k"],
+                      decode["top_p"]};
+  }
   if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
   if (facts.info.kind != ATTNKIT_ENCODER) return facts;
   const std::string head = description["head"]["type"];

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/sampler.hpp"
+
 namespace attnkit::core::search {
 
 // The task of a model with an example, which decides what a line of a data set holds.  Where the model takes speech,
@@ -25,6 +27,7 @@ struct TaskFacts {
   Task task = Task::translation;
   int64_t max_target = 0;  // the longest target, where it is shorter than info.max_length; else 0
   Ids forced = {};         // what every target has behind <s>
+  Sampling sampling = {};  // what [decode] says
   int64_t frames = 0;      // of every recording, where the model takes them whole; else 0
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }

@@ -34,7 +34,11 @@ class Decoder : public BatchedDecoder {
     // Before the source: the keys made from it may depend on the length.
     if (needs_length_) session.set_length(static_cast<double>(facts_.forced.size() + example.wanted.size()));
     if (facts_.takes_speech()) read_source(session, facts_, example);
-    return Active{i, std::move(session), facts_.info.begin_id, 0, limit_of(facts_, example), example.source};
+    Active active{i, std::move(session), facts_.info.begin_id, 0, limit_of(facts_, example), example.source};
+    Sampling best = facts_.sampling;
+    best.temperature = 0;
+    if (best.looks_back()) active.sampler.emplace(best).saw({&facts_.info.begin_id, 1});
+    return active;
   }
   void done(Active& input) override {
     const auto forced = static_cast<std::ptrdiff_t>(std::min(facts_.forced.size(), input.made.size()));

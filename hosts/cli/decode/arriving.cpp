@@ -103,7 +103,10 @@ class LiveSpeech : public ArrivingSource {
         outputs_(facts.info.outputs),
         longest_target_(facts.longest_target()),
         chunk_(chunk_of(format_.shape, setup)),
-        scores_(static_cast<size_t>(outputs_)) {}
+        greedy_(greedy(facts.sampling)),
+        scores_(static_cast<size_t>(outputs_)) {
+    greedy_.saw({&begin_id_, 1});
+  }
 
   bool ready(int64_t) const override { return rows() > 0; }
 
@@ -133,6 +136,10 @@ class LiveSpeech : public ArrivingSource {
   std::optional<double> computing_seconds() const override { return computing_; }
 
  private:
+  static Sampling greedy(Sampling sampling) {
+    sampling.temperature = 0;
+    return sampling;
+  }
   int64_t units() const { return static_cast<int64_t>(ends_.size()); }
   int64_t tokens() const { return static_cast<int64_t>(made_.size()); }
   int64_t arrived() const { return static_cast<int64_t>(samples_.size()); }
@@ -203,8 +210,10 @@ class LiveSpeech : public ArrivingSource {
     attnkit_session* const self = session.get();
     const Ids token = {made_.empty() ? begin_id_ : made_.back()};
     Session::write({&self, 1}, Batch({&token, 1}), scores_.data(), outputs_);
-    const std::optional<int32_t> best = best_token(scores_);
+    const std::optional<int32_t> best = greedy_.draw(scores_);
     if (!best) fail(Exit::numerical, "standard input: {}", nan_message(tokens()));
+    if (!may_come(scores_[static_cast<size_t>(*best)]))
+      fail(Exit::data, "standard input: {}", nothing_left_message(tokens()));
     made_.push_back(*best);
     computing_ += seconds_since(start);
     writes_.push_back({end(), computing_});
@@ -223,6 +232,7 @@ class LiveSpeech : public ArrivingSource {
   Ids made_;
   std::vector<stream::Write> writes_;
   double computing_ = 0;
+  Sampler greedy_;
   std::vector<float> scores_;
   Clock::time_point start_;
 };

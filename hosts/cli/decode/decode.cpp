@@ -1,7 +1,6 @@
 #include "hosts/cli/decode/decode.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "core/base/greedy.hpp"
 #include "core/base/stops.hpp"
@@ -32,15 +31,14 @@ class Decoder : public search::BatchedDecoder {
     check_interrupt();
     if (is_empty(input)) return give_(index, {}), std::nullopt;
     const size_t prompt = facts_.encoder() ? 0 : input.ids.size() - 1;
-    if (options_.sampling) {
-      Sampler& sampler = samplers_.try_emplace(index, *options_.sampling, index).first->second;
-      sampler.saw(facts_.encoder() ? Ids{facts_.info.begin_id} : input.ids);
-    }
     Session session(model_, 1);
     const bool text = facts_.encoder() && !facts_.speech;
     prepare(session, input, 1, prompt, !text);
     const int32_t first = facts_.encoder() ? facts_.info.begin_id : input.ids.back();
-    return Active{index, std::move(session), first, prompt, limit_of(input), text ? input.ids : Ids()};
+    Active active{index, std::move(session), first, prompt, limit_of(input), text ? input.ids : Ids()};
+    if (options_.sampling)
+      active.sampler.emplace(*options_.sampling, index).saw(facts_.encoder() ? Ids{facts_.info.begin_id} : input.ids);
+    return active;
   }
 
   void search_beams(size_t index) {
@@ -84,19 +82,12 @@ class Decoder : public search::BatchedDecoder {
     Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
   }
 
-  std::optional<int32_t> next(const Active& input, std::span<const float> scores) override {
-    return options_.sampling ? samplers_.at(input.index).draw(scores) : BatchedDecoder::next(input, scores);
-  }
-
   bool is_stopped(const Active& input) const override {
     if (options_.stops.empty()) return false;
     return stop_in(model_.detokenize(Side::target, input.made), options_.stops) != std::string::npos;
   }
 
-  void done(Active& input) override {
-    finish(input.index, input.session, input.made, input.position);
-    samplers_.erase(input.index);
-  }
+  void done(Active& input) override { finish(input.index, input.session, input.made, input.position); }
   [[noreturn]] void fail_at(size_t index, const Error& e) const override { fail_decoding(inputs_[index], e); }
   void check_interrupt() const override { cli::check_interrupt(); }
 
@@ -121,7 +112,6 @@ class Decoder : public search::BatchedDecoder {
   const DecodeOptions& options_;
   const Give& give_;
   LargestSession largest_;
-  std::map<size_t, Sampler> samplers_;  // by input, of those that are decoded now
 };
 
 // The windows of recordings, and which recording each belongs to.

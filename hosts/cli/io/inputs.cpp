@@ -221,11 +221,6 @@ Facts facts_of(const Model& model) {
   all.needs_length = !length.is_null() && !length["needed_by"].empty();
   all.limit = decode["limit"];
   all.max_decode_length = decode["max_length"];
-  all.sampling.repetition_penalty = decode["repetition_penalty"];
-  all.sampling.no_repeat = decode["no_repeat"];
-  all.sampling.temperature = decode["temperature"];
-  all.sampling.top_k = decode["top_k"];
-  all.sampling.top_p = decode["top_p"];
   return all;
 }
 

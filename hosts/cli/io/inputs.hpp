@@ -37,7 +37,6 @@ struct Input {
 struct Facts : search::TaskFacts {
   bool asks_for_length = false;              // the target's length may be set, since nothing predicts it
   bool needs_length = false;                 // some block of the decoder depends on that length
-  Sampling sampling = {};                    // what [decode] says
   int64_t limit = 0, max_decode_length = 0;  // limit and max_length of [decode]; 0: not said
   std::optional<SpeechFormat> speech = {};   // where it takes recordings, not texts
   bool classifier() const { return task == search::Task::classification; }

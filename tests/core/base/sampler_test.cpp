@@ -139,6 +139,8 @@ TEST(Sampler, WhatMustComeMayHaveBeenThere) {
   sampler.saw(std::vector<int32_t>{3});
   EXPECT_EQ(sampler.draw(std::vector<float>{never, never, never, -5, never}), 3);
   EXPECT_EQ(sampler.draw(std::vector<float>{never, -9, never, -5, never}), 1);
+  EXPECT_EQ(sampler.draw(std::vector<float>{never, -9, never, -5, never}), 3) << "nothing else may come";
+  EXPECT_EQ(sampler.draw(std::vector<Ranked>{{3, -5}, {1, -9}, {0, never}}), 3);
 }
 
 TEST(Sampler, RepeatsItselfForASeedAndAStream) {

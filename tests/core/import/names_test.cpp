@@ -166,5 +166,17 @@ TEST(Architecture, ShippedOnesAreRead) {
   }
 }
 
+// The parser recurses.
+TEST(Architecture, DeepOnesAreRefused) {
+  std::string dots = opening + "a";
+  for (int i = 0; i < 50'000; ++i) dots += ".a";
+  for (const std::string& text : {dots + " = 1\n", opening + "a = " + std::string(50'000, '[')}) try {
+      Architecture::read(text, "own.toml");
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()), "own.toml: is nested deeper than 16 levels");
+    }
+}
+
 }  // namespace
 }  // namespace attnkit::core

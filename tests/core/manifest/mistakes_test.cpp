@@ -439,6 +439,7 @@ const Case attention[] = {
     {"Layers", 29, "layers = \"2..4\"", "", {"29:10 error AK211 decoder.self has the layers 1 to 3, not 4"}},
     {"LayersBackwards", 29, "layers = \"3..2\"", "", {"29:10 error AK211 layers \"3..2\" is no range of layers"}},
     {"LayersNonsense", 29, "layers = \"2..3x\"", "", {"29:10 error AK211 layers \"2..3x\" is no range"}},
+    {"LayersWide", 29, "layers = \"-9223372036854775808..9223372036854775807\"", "", {"29:10 error AK211 layers"}},
     {"LayersHuge", 29, "layers = \"1..9223372036854775807\"", "", {"29:10 error AK211 layers"}},
     {"LayersZero", 29, "layers = 0", "", {"29:10 error AK211 decoder.self has the layers 1 to 3, not 0"}},
     {"LayersArray",

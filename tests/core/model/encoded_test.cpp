@@ -149,5 +149,21 @@ TEST(Encoded, NeedsBothStacksAndPairs) {
   EXPECT_THROW(whole->check_decode(*encoded, pair_of({1, 99}, nullptr)), Error) << "outside the vocabulary";
 }
 
+TEST(Encoded, OfTokensThatThisModelLacksIsRefused) {
+  TinyModel tiny;
+  tiny.tie = false;
+  const Shared shared(tiny);
+  std::string many = replaced(tiny.manifest(), "file = \"w.safetensors\"", "seed = 1"), few = many;
+  shared.folder().write("few.txt", "<pad>\n<s>\n</s>\n\u2581a\n\u2581b\n\u2581c\n");
+  few = replaced(few, "encoder = { layers = 2, vocab = \"vocab.txt\"", "encoder = { layers = 2, vocab = \"few.txt\"");
+  const auto encoded = shared.made(many)->encode(pair_of(sources, source_lengths));
+  try {
+    decode(*shared.made(few), *encoded);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the source vocabulary of this model has 6"), std::string::npos) << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace attnkit::test

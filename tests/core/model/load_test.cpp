@@ -118,5 +118,25 @@ positions = "relative_bias"
                                "model has its positions"});
 }
 
+TEST(ModelLoading, WeightsOfAFileThatChangedAreNotThoseOfTheModel) {
+  TinyModel tiny;
+  const TempFolder folder;
+  write_tiny(folder, tiny);
+  Diagnostics diagnostics;
+  const auto model = Model::load(runtime(), tiny.manifest(), folder.path(), diagnostics);
+  ASSERT_TRUE(model) << all_messages(diagnostics);
+  EXPECT_FALSE(model->weights().empty());
+  const std::string path = folder.path() + "/w.safetensors";
+  std::filesystem::rename(path, path + ".old");
+  tiny.seed = 8;
+  write_tiny(folder, tiny);
+  try {
+    model->weights();
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("was changed since the model was loaded"), std::string::npos) << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace attnkit::test

@@ -59,10 +59,29 @@ TEST(Sample, RefusesAPromptThatEndsAStreamedTarget) {
   test::write({&session}, {2}, 1);
   EXPECT_NE(std::string::npos, refusal_of([&] { sample({}); }).find("the target ends in </s>"));
 
+  StreamModel ends;
+  ends.decoder_vocab = "\"vocab.txt\", more_ends = [9]";
+  Session of_ends(load(ends), 1);
+  of_ends.read(ids_of({3, 4, 5, 6, 7, 2}));
+  EXPECT_NE(refusal_of([&] { of_ends.sample(std::vector<int32_t>{1, 8, 9}, greedy, 4, nullptr); }), "");
+  EXPECT_EQ(of_ends.position(0), 0) << "nor after another end";
+
   const auto whole = load(TinyModel());
   Session other(whole, 1);
   other.read(ids_of({3, 4, 5, 6, 7, 2}));
   EXPECT_FALSE(other.sample(std::vector<int32_t>{1, 8, 2}, greedy, 4, nullptr).empty());
+}
+
+TEST(Sample, SaysWhereNoTokenMayCome) {
+  TinyModel tiny;
+  tiny.tail =
+      "[decode]\nsuppress = [0, 1, 3, 4, 5, 6, 7, 8, 9, 10]\nmin_length = 6\n";  // </s> is left, and comes too early
+  const auto model = load(tiny);
+  for (const int beams : {1, 2}) {
+    Session session(model, beams);
+    session.read(ids_of({3, 4, 5, 6, 7, 2}));
+    EXPECT_NE(refusal_of([&] { session.generate(0); }).find("no token may follow after"), std::string::npos) << beams;
+  }
 }
 
 }  // namespace

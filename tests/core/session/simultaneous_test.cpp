@@ -186,6 +186,22 @@ TEST(Simultaneous, OfflineIsWhatGenerateGives) {
   EXPECT_LE(simulate(limited, {ids_of(source), {}}, options).size(), 3u);
 }
 
+TEST(Simultaneous, TokensAreNotRepeatedWhereTheManifestSaysSo) {
+  std::vector<std::vector<int32_t>> made;
+  for (const char* rule : {"", "[decode]\nno_repeat = 1\n", "[decode]\nrepetition_penalty = 2\n"}) {
+    TinyModel tiny;
+    tiny.tail = rule;
+    const auto model = load(tiny);
+    Session whole(model, 1), streamed(model, 1);
+    whole.read(ids_of(source));
+    Host host{offline};
+    const attnkit_stream_options options = host.options();
+    made.push_back(simulate(streamed, {ids_of(source), {}}, options));
+    EXPECT_EQ(made.back(), whole.generate(0)) << rule;
+  }
+  EXPECT_NE(made[0], made[1]);
+}
+
 // Against the same turns taken by hand, bit for bit as far as the tokens show.
 TEST(Simultaneous, ReadsASourceThatGrows) {
   TinyModel tiny;

@@ -71,6 +71,24 @@ TEST(SentencePiece, MistakesAreNamed) {
             std::string::npos);
 }
 
+// A piece of bytes of a file: field 1, whose field 1 is the text.
+std::string piece_of(const std::string& text) {
+  const auto number = [](size_t n) {
+    std::string bytes;
+    for (; n > 127; n >>= 7) bytes += static_cast<char>(n % 128 + 128);
+    return bytes + static_cast<char>(n);
+  };
+  const std::string inner = "\x0a" + number(text.size()) + text;
+  return "\x0a" + number(inner.size()) + inner;
+}
+
+// One of type pairs is split in all ways.
+TEST(SentencePiece, LongPiecesAreRefused) {
+  EXPECT_EQ(refusal(bytes_of("pairs.model") + piece_of(std::string(1024, 'x'))), "");
+  EXPECT_EQ(refusal(bytes_of("pairs.model") + piece_of(std::string(1025, 'x'))),
+            "a piece has 1025 bytes, 1024 are the most where pairs are merged: \"xxxxxxxxxxxxxxxxxxxx\"...");
+}
+
 TEST(SentencePiece, SurvivesDamage) {
   const std::string whole = bytes_of("sentences.model");
   std::mt19937 random(1);
