@@ -69,7 +69,8 @@ void BatchedDecoder::write() {
   }
 }
 
-// A refused write changed no session, so writing them one by one finds the input that is refused.
+// A refused write changed no session, so writing them one by one finds the input that is refused; one that failed may
+// have left them unusable, which says nothing.
 void BatchedDecoder::fail_write(const Error& of_batch) {
   for (const Active& a : active_) {
     attnkit_session* const self = a.session.get();
@@ -77,7 +78,7 @@ void BatchedDecoder::fail_write(const Error& of_batch) {
     try {
       Session::write({&self, 1}, Batch({&token, 1}));
     } catch (const Error& e) {
-      fail_at(a.index, e);
+      if (e.code() == of_batch.code()) fail_at(a.index, e);
     }
   }
   fail_at(active_.front().index, of_batch);

@@ -154,6 +154,12 @@ void from_json(const nlohmann::json& json, Outcomes& outcomes) {
   }
 }
 
+bool is_share(Metric metric, const Outcomes& outcomes, size_t n) {
+  const auto end = outcomes.tokens.begin() + static_cast<std::ptrdiff_t>(std::min(n, outcomes.tokens.size()));
+  return metric == Metric::exact ||
+         (metric == Metric::accuracy && std::all_of(outcomes.tokens.begin(), end, [](int32_t n) { return n == 1; }));
+}
+
 double score_of(Metric metric, const Outcomes& outcomes, size_t n) {
   check(metric, outcomes, n);
   if (metric == Metric::bleu) return n == 0 ? kNaN : bleu(corpus_of(outcomes, n));
@@ -184,7 +190,7 @@ Difference difference(Metric metric, const Outcomes& candidate, const Outcomes& 
   double squares = 0;
   for (size_t i = 0; i < n; ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
   double centre = found.value, count = static_cast<double>(n);
-  if (metric == Metric::exact) {
+  if (is_share(metric, other, n)) {
     int64_t won = 0, lost = 0;
     for (size_t i = 0; i < n; ++i) {
       const bool mine = candidate.right[i] == candidate.tokens[i], theirs = other.right[i] == other.tokens[i];

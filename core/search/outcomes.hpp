@@ -28,6 +28,9 @@ struct Outcomes {
 void to_json(nlohmann::json& json, const Outcomes& outcomes);
 void from_json(const nlohmann::json& json, Outcomes& outcomes);
 
+// Is each of the first n examples right or wrong as a whole, by this metric?
+bool is_share(Metric metric, const Outcomes& outcomes, size_t n);
+
 // The score_of() a metric of the first n examples; NaN without any, or without tokens.
 double score_of(Metric metric, const Outcomes& outcomes, size_t n);
 

@@ -68,7 +68,8 @@ double value_of(Metric metric, const QualitySums& sums) {
 }
 
 Interval interval_of(Metric metric, const QualitySums& sums) {
-  if (metric == Metric::exact) {
+  // Of one token each, as classes are, examples are right or wrong as well.
+  if (metric == Metric::exact || (metric == Metric::accuracy && sums.tokens == sums.examples)) {
     if (sums.examples == 0) return {kNaN, kNaN};
     const Interval share = wilson(sums.exact, sums.examples);
     return {100 * share.low, 100 * share.high};

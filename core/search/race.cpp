@@ -58,7 +58,8 @@ Comparison::Comparison(const Settings& settings, std::optional<double> std_bench
       std_bench_(std_bench && std::isfinite(*std_bench) ? std::max(*std_bench, 0.0) : 0),
       baseline_score_(score_of(metric_, baseline, n)),
       baseline_(influences(metric_, baseline, n)),
-      n_(n) {
+      n_(n),
+      is_share_(is_share(metric_, baseline, n)) {
   // An exponent of 0 leaves quality out.
   if (weights_.quality == 0) weights_.quality = 1, weights_.quality_weight = 0;
 }
@@ -73,7 +74,7 @@ Standing Comparison::standing(const Racer& racer, double block_variance) const {
   Standing s;
   s.score = score_of(metric_, *racer.outcomes, n_);
   s.influences = influences(metric_, *racer.outcomes, n_);
-  if (rank_ == Rank::quality) s.value = s.score;
+  if (rank_ == Rank::quality) s.value = s.order = s.score;
   if (racer.speeds.empty()) return s;
   const std::vector<double> blocks = logs(racer.speeds);
   const double count = static_cast<double>(blocks.size()), own = blocks.size() < 2 ? 0 : sample_deviation(blocks);
@@ -85,11 +86,17 @@ Standing Comparison::standing(const Racer& racer, double block_variance) const {
   const double power = weights_.quality;
   s.gain = std::pow(rank_ == Rank::rcp_mem ? (speed + space) / 2 : speed, 1 / power);
   s.gain_slope = weights_.throughput * (rank_ == Rank::rcp_mem ? speed / (speed + space) : 1) / power;
-  if (rank_ == Rank::throughput && std::isfinite(s.log_speed)) s.value = std::exp(s.log_speed);
+  constexpr double last = -std::numeric_limits<double>::infinity();
+  if (rank_ == Rank::throughput) {
+    s.order = std::isfinite(s.log_speed) ? s.log_speed : last;
+    if (std::isfinite(s.log_speed)) s.value = std::exp(s.log_speed);
+  }
   if (rank_ == Rank::quality || rank_ == Rank::throughput) return s;
   s.denominator = std_bench_ > 0 ? 1 + weights_.quality_weight * (baseline_score_ - s.score) / std_bench_
                                  : s.score == baseline_score_;
   if (s.denominator > 0 && std::isfinite(s.gain)) s.value = std::pow(s.gain / s.denominator, power);
+  // By gain / D as an angle, which goes on where D is not positive; without a unit of quality by that alone.
+  if (std_bench_ > 0) s.order = std::isfinite(s.gain) ? std::atan2(s.gain, s.denominator) : last;
   return s;
 }
 
@@ -108,7 +115,9 @@ double Comparison::deviation(const Standing& a, const Standing& b, double wa, do
   double squares = 0;
   for (size_t i = 0; i < n_; ++i) squares += square(wa * a.influences[i] + wb * b.influences[i] + wbase * baseline_[i]);
   // That no example is right for one and wrong for the other is no certainty: two more are counted, one for each side.
-  if (metric_ == Metric::exact) squares += 100.0 * 100.0 * (square(wa) + square(wb));
+  if (is_share_) squares += 100.0 * 100.0 * (square(wa) + square(wb));
+  // One example has no spread.
+  if (n_ < 2 && (wa != 0 || wb != 0)) return std::numeric_limits<double>::infinity();
   const double quality = squares / square(static_cast<double>(n_));
   return std::sqrt(quality + square(speed_a) * a.log_speed_variance + square(speed_b) * b.log_speed_variance);
 }
@@ -280,7 +289,7 @@ class Race {
       return above.value + tolerance * above.deviation >= 0;
     };
     const auto order = [&](size_t i) {
-      return std::tuple(is_within(i, 0), all[i].value.has_value(), all[i].value.value_or(0), all[i].score);
+      return std::tuple(is_within(i, 0), all[i].order, all[i].score, all[i].value.value_or(0));
     };
     std::vector<size_t> by_value(left_.size());
     std::iota(by_value.begin(), by_value.end(), size_t{0});

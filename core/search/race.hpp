@@ -30,6 +30,7 @@ struct Standing {
   double log_speed = 0, log_speed_variance = 0;
   double gain = 0, gain_slope = 0;  // G^(1/b), and d log(G^(1/b)) / d log_speed
   double denominator = 1;           // D
+  double order = 0;                 // the place by the rank, also where D is not positive; more is better
 };
 
 // A difference of two placements: positive where the first is better; in what unit depends on the rank.
@@ -77,7 +78,9 @@ class Comparison {
   Terms terms(const Standing& a, const Standing& b) const;
   double deviation(const Standing& a, const Standing& b, double wa, double wb, double wbase, double speed_a,
                    double speed_b) const;
-  bool has_interval() const { return std_bench_ > 0 || rank_ == Rank::quality || rank_ == Rank::throughput; }
+  bool has_interval() const {
+    return rank_ == Rank::throughput || (n_ > 1 && (std_bench_ > 0 || rank_ == Rank::quality));
+  }
   double slope(const Standing& a) const;
 
   Metric metric_;
@@ -87,6 +90,7 @@ class Comparison {
   double baseline_score_;
   std::vector<double> baseline_;  // influences
   size_t n_;
+  bool is_share_;
 };
 
 // The variance of one block's log speed, shared by all racers: the mean of their sample variances.

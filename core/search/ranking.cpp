@@ -52,13 +52,26 @@ std::string limit_of(const Ranked& r, const RankingInput& input) {
 // Measured as far as a rank needs, and within the limits.
 bool is_rankable(const Ranked& r) { return r.record->usable() && r.limit.empty() && r.quality && r.throughput; }
 
-// Does it come before another, both rankable?  No rank value comes behind all values, by Pareto front and quality
-// there.
+double order_of(const Ranked& r, const RankingInput& input) {
+  const Settings& settings = input.settings;
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  const bool weighs = settings.rank == Rank::rcp || settings.rank == Rank::rcp_mem;
+  const double std_bench = input.std_bench.value_or(0);
+  if (weighs && !(std_bench > 0)) return 0;
+  if (const std::optional<double> value = rank_value(r, settings)) return *value;
+  const bool is_measured = r.quality && r.baseline_quality && r.throughput && (settings.rank == Rank::rcp || r.memory);
+  const auto score = [&](const Quality& quality) { return score_of(settings.metric, quality.value); };
+  return weighs && is_measured &&
+                 is_beyond_values(score(*r.quality), score(*r.baseline_quality), std_bench, settings.weights)
+             ? infinite
+             : -infinite;
+}
+
+// Does it come before another, both rankable?
 bool is_before(const Ranked& a, const Ranked& b, const Settings& settings) {
   const auto order = [&](const Ranked& r) {
-    const std::optional<double> value = rank_value(r, settings);
-    return std::tuple(r.quality->examples, value.has_value(), value.value_or(0), r.pareto,
-                      score_of(settings.metric, r.quality->value));
+    return std::tuple(r.quality->examples, r.order, r.pareto, score_of(settings.metric, r.quality->value),
+                      rank_value(r, settings).value_or(0));
   };
   return order(a) > order(b);
 }
@@ -141,6 +154,7 @@ Ranked standing(const Record& record, const RankingInput& input) {
   const double other = score_of(settings.metric, r.baseline_quality->value);
   r.rcp = rcp(*r.throughput, own, other, std_bench, settings.weights);
   if (r.memory) r.rcp_mem = rcp_mem(*r.throughput, own, other, std_bench, *r.memory, settings.weights);
+  r.order = order_of(r, input);
   return r;
 }
 

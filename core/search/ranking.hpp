@@ -63,6 +63,9 @@ struct Ranked {
   std::optional<Quality> baseline_quality;   // of the baseline, on the same examples
   std::optional<double> throughput, memory;  // relative to the baseline
   std::optional<double> rcp, rcp_mem;
+  // Its place by them: the value of the rank; infinite where it is better than any value says, or has none.  0 for all
+  // where nothing says what quality is worth, so that Pareto dominance decides.
+  double order = 0;
   std::string limit;        // the limit that it is beyond, in words; empty: none
   bool pareto = false;      // of those measured on the most examples none is better in quality, throughput and memory
   std::optional<int> rank;  // from 1

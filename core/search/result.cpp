@@ -82,6 +82,12 @@ std::string quality_text(const AnswerInput& input) {
   const Metric metric = input.settings.metric;
   const std::string name = baseline_name(input.space);
   const auto value = [&](const Ranked& r) { return input.test ? value_of(metric, r.record->test) : r.quality->value; };
+  const char* const unit = metric == Metric::exact ? "exact match" : metric == Metric::bleu ? "BLEU" : "accuracy";
+  if (!input.baseline.quality)  // it failed after the race
+    return fmt::format(
+        "has {} {:.3f}, and {} could not be measured to the end",
+        metric == Metric::perplexity || metric == Metric::cosine ? metric_names[static_cast<size_t>(metric)] : unit,
+        value(input.winner), name);
   const double own = value(input.winner), theirs = value(input.baseline);
   const std::string where =
       input.test ? " on the test set" : fmt::format(" on {} examples of dev", input.winner.quality->examples);
@@ -89,7 +95,8 @@ std::string quality_text(const AnswerInput& input) {
     return fmt::format("has perplexity {:.3f} against {:.3f} of {}{}", own, theirs, name, where);
   if (metric == Metric::cosine)
     return fmt::format("gives vectors of cosine {:.4f} to the model's own, {:.4f} with {}{}", own, theirs, name, where);
-  const char* unit = metric == Metric::exact ? "exact match" : metric == Metric::bleu ? "BLEU" : "accuracy";
+  if (theirs <= 0 && own > 0)
+    return fmt::format("has {:.1f} {} against {:.1f} of {}{}", own, unit, theirs, name, where);
   return fmt::format("keeps {:.1f} % of {}'s {}{}", theirs > 0 ? 100 * own / theirs : 100, name, unit, where);
 }
 
@@ -292,7 +299,8 @@ class Standings {
     shared_ = block_variance(racers);
     for (const Ranked& r : ranking) {
       if (!r.rank || !r.quality) continue;
-      const std::optional<Interval> interval = at(*r.record).interval(of(*r.record, r.quality->examples));
+      const std::optional<Interval> interval =
+          value_interval(at(*r.record), *r.record, of(*r.record, r.quality->examples));
       intervals_[r.record] = interval;
       if (interval) lows_.push_back(interval->low), highs_.push_back(interval->high);
     }
@@ -309,7 +317,7 @@ class Standings {
       const Comparison all = at(record);
       for (const auto& [rank, name] : {std::pair(Rank::rcp, "rcp"), std::pair(Rank::rcp_mem, "rcp_mem")}) {
         const Comparison one = all.with(rank);
-        const std::optional<Interval> interval = one.interval(one.standing(search_.racer(record), shared_));
+        const auto interval = value_interval(one, record, one.standing(search_.racer(record), shared_));
         json[std::string(name) + "_low"] = interval_json(interval, false);
         json[std::string(name) + "_high"] = interval_json(interval, true);
       }
@@ -324,6 +332,11 @@ class Standings {
   }
 
  private:
+  // The baseline is what others are compared with: its value is no estimate.
+  std::optional<Interval> value_interval(const Comparison& comparison, const Record& record, const Standing& s) const {
+    const bool is_unit = &record == &search_.baseline() && search_.settings().rank != Rank::quality;
+    return is_unit && s.value ? std::optional(Interval{*s.value, *s.value}) : comparison.interval(s);
+  }
   Comparison at(const Record& record) const {
     return search_.comparison(std::min(record.examples(), search_.baseline().examples()));
   }

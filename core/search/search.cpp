@@ -177,10 +177,16 @@ void Search::run_race() {
     measure(records, examples, blocks);
   };
   track.racer = [&](size_t i) { return racer(*racers[i]); };
-  RaceResult result = race(settings_, track, racers.size());
-  stages_ = std::move(result.stages);
-  for (const size_t i : result.top)
-    if (standing(*racers[i], input(max_examples())).limit.empty()) top_.push_back(racers[i]);
+  // Whom all of the top is beyond a limit may have had others dropped: they race again without it.
+  while (top_.empty() && !racers.empty()) {
+    RaceResult result = race(settings_, track, racers.size());
+    stages_ = std::move(result.stages);
+    std::vector<const Record*> out;
+    for (const size_t i : result.top)
+      (standing(*racers[i], input(max_examples())).limit.empty() ? top_ : out).push_back(racers[i]);
+    if (out.empty()) break;
+    std::erase_if(racers, [&](const Record* r) { return std::ranges::count(out, r) > 0; });
+  }
 }
 
 // The test set by the top group alone, and once.  The first of it, and the baseline, at every length, and the winner
@@ -205,6 +211,7 @@ void Search::finish() {
   std::vector<Record*> others = homogeneous_;
   std::erase_if(others, [&](Record* r) { return std::ranges::count(leading, r) > 0; });
   runner_.cost(others, ranked_lengths, Timing::whole);
+  drop_failed();
   if (examples("test") == 0) return;
   // A screening leaves nearly everybody in it, and is to be quick.
   std::vector<Record*> tested =

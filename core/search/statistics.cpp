@@ -108,6 +108,11 @@ std::optional<double> rcp_mem(double throughput, double quality, double baseline
   return performance(gain, quality, baseline_quality, std_bench, settings);
 }
 
+bool is_beyond_values(double quality, double baseline_quality, double std_bench, const RcpSettings& settings) {
+  return std::isfinite(quality) && is_positive(std_bench) &&
+         1 + settings.quality_weight * (baseline_quality - quality) / std_bench <= 0;
+}
+
 std::vector<bool> nondominated(const Points& points) {
   std::vector<bool> result;
   for (int rank : fronts(points)) result.push_back(rank == 0);

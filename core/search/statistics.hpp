@@ -46,6 +46,9 @@ std::optional<double> rcp(double throughput, double quality, double baseline_qua
                           const RcpSettings& settings = {});
 std::optional<double> rcp_mem(double throughput, double quality, double baseline_quality, double std_bench,
                               double memory, const RcpSettings& settings = {});
+// Is a placement so much better than the baseline that it has no value, the denominator being 0 or less?  It comes
+// before all that have one, as their values do where the denominator falls to 0.
+bool is_beyond_values(double quality, double baseline_quality, double std_bench, const RcpSettings& settings);
 
 // Points hold one number per objective, higher is better.  a dominates b when it is nowhere lower and somewhere higher.
 // A point with a NaN dominates nothing and counts as dominated, even alone.  Equal points do not dominate each other.

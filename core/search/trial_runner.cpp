@@ -73,12 +73,18 @@ bool is_result(const Json& request, const Json& result) {
              const bool decodes = one.contains("decode_ratio");
              return one.at("length").is_number() &&
                     (one.contains("refused") || (one.at(decodes ? "decode_ratio" : "prefill_ratio").is_number() &&
-                                                 one.at(decodes ? "baseline_decode" : "baseline_prefill").is_number()));
+                                                 one.at(decodes ? "baseline_decode" : "baseline_prefill").is_number() &&
+                                                 (!decodes || one.at("latency").is_number())));
            });
   }
   const auto outcomes = result.at("outcomes").get<Outcomes>();
-  return !result.at("sums").get<std::vector<QualitySums>>().empty() &&
-         outcomes.tokens.size() + outcomes.pairs.size() > 0;
+  const auto n = static_cast<size_t>(request["end"].get<int64_t>() - request["begin"].get<int64_t>());
+  const bool fits = outcomes.tokens.size() == n && outcomes.right.size() == n && outcomes.nll.size() == n &&
+                    (outcomes.pairs.empty() || outcomes.pairs.size() == n);
+  if (!fits) return false;
+  for (size_t i = 0; i < n; ++i)
+    if (outcomes.right[i] < 0 || outcomes.right[i] > outcomes.tokens[i]) return false;
+  return !result.at("sums").get<std::vector<QualitySums>>().empty();
 }
 
 // The result of a trial, with the host that it ran on where there are several.
@@ -283,7 +289,7 @@ void TrialRunner::noise() {
   std::vector<Task> tasks;
   const int hosts = timing_.hosts ? static_cast<int>(timing_.hosts->size()) : 0;
   for (int i = 0; i < std::max(noise_repetitions, 2 * hosts); ++i)
-    tasks.push_back(itself(baseline, fmt::format("itself|0|{}", i), 0));
+    tasks.push_back(itself(baseline, fmt::format("itself|0|{}|{}", i, settings_.length), 0));
   WorkerPool fresh(timing_, 1, open_timeout);
   run("noise", fresh, tasks);
 }
@@ -312,7 +318,7 @@ void TrialRunner::block(const std::vector<Record*>& records, Record& baseline, i
   // Placements that come later go through blocks that others have had.
   const auto known = noise_.speeds.lower_bound({block + 1, ""});
   if (known == noise_.speeds.end() || known->first.first != block + 1)
-    tasks.push_back(itself(baseline, fmt::format("itself|{}|0", block + 1), block + 1));
+    tasks.push_back(itself(baseline, fmt::format("itself|{}|0|{}", block + 1, settings_.length), block + 1));
   std::mt19937_64 random(settings_.seed + static_cast<uint64_t>(block));
   std::ranges::shuffle(tasks, random);
   WorkerPool fresh(timing_, 1, open_timeout);

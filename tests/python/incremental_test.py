@@ -67,6 +67,13 @@ class Text(PackageTest):
                 self.check_against_simulate(tiny, text, name)
             self.check_against_simulate(sample, PHRASE, name)
 
+    def test_looks_back_as_simulate(self):
+        for rule in ("no_repeat = 1", "no_repeat = 2", "repetition_penalty = 3.0"):
+            path = tiny_model.write_model(self.folder / "looks-back", extra=f"[stream]\n[decode]\n{rule}\n")
+            with attnkit.Model(RUNTIME, path) as model:
+                for text in TEXTS:
+                    self.check_against_simulate(model, text, "wait-k:1")
+
     def test_says_what_the_command_says(self):
         for name in POLICIES:
             model, policy = attnkit.open_streaming(RUNTIME, SAMPLE, attnkit.policy_named(name))

@@ -148,8 +148,19 @@ struct CostTrial::Baseline {
   void open(const std::vector<int64_t>& lengths) {
     if (facts_.encoder() && !facts_.takes_speech()) source_ids = ordinary_ids(model, Side::source, facts_.info);
     if (facts_.decoder()) target_ids = ordinary_ids(model, Side::target, facts_.info);
+    {  // What a process takes once is nobody's memory.
+      const Model first(runtime, toml, dir);
+      std::optional<uint64_t> before;
+      start(first, lengths.front(), before);
+    }
+    // As of every other placement, whose sessions do not stay.
     std::optional<uint64_t> before;
-    for (int64_t length : lengths) starts[length] = start(model, length, before);
+    std::map<int64_t, std::optional<uint64_t>> peaks;
+    for (int64_t length : lengths) peaks[length] = start(model, length, before).peak;
+    for (int64_t length : lengths) {
+      starts[length] = start(model, length, before);
+      starts[length].peak = peaks[length];
+    }
   }
 
   bool serves(const CostRequest& request) const {
@@ -224,7 +235,9 @@ struct CostTrial::Baseline {
                     Json& entry) const {
     const bool single = &own == &other;
     const double once = own.session->prefill_seconds() + (single ? 0 : other.session->prefill_seconds());
-    const int repetitions = std::min(request.repetitions, static_cast<int>(prefill_seconds / once));
+    // Of a decoder it is the smaller part.
+    const int repetitions = facts_.decoder() ? std::min(request.repetitions, static_cast<int>(prefill_seconds / once))
+                                             : request.repetitions;
     // Without a repetition the run that the memory was measured in counts.
     const auto time = [&](const Model& m, const Start& s) {
       return repetitions == 0 ? s.session->prefill_seconds() : ForcedSession(m, facts_, s.tokens).prefill_seconds();
@@ -291,6 +304,8 @@ struct CostTrial::Baseline {
 
   const TaskFacts& facts_;
   const DataSet& data_;
+  const Runtime& runtime;
+  const std::string& dir;
   const std::string toml;
   const Model model;
   Ids source_ids = {}, target_ids = {};  // that are no special tokens
@@ -312,7 +327,8 @@ Json CostTrial::run(const CostRequest& request) {
     baseline_.reset();
     std::unique_ptr<Baseline> baseline;
     try {
-      baseline.reset(new Baseline{facts_, data_, request.baseline, Model(runtime_, request.baseline, dir_)});
+      baseline.reset(
+          new Baseline{facts_, data_, runtime_, dir_, request.baseline, Model(runtime_, request.baseline, dir_)});
     } catch (const Error& e) {
       // Not this placement's fault, whatever the reason.
       fail(Fault::internal, "the baseline: {}", e.what());

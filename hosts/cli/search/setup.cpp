@@ -161,7 +161,10 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   if (arguments.has("sampler") && arguments.has("strategy"))
     fail(Exit::usage, "--sampler and --strategy both say what is tried: give one of them");
   if (arguments.has("sampler") && s.sampler.empty()) fail(Exit::usage, "--sampler is empty: it must be a command");
-  s.per_layer = arguments.has("per-layer") || own.value("per_layer", false);
+  const bool is_grid = s.strategy == search::StrategyKind::grid && s.sampler.empty();
+  if (is_grid && arguments.has("per-layer"))
+    fail(Exit::usage, "--per-layer is of --strategy ablation or pareto and of --sampler: a grid places by role");
+  s.per_layer = !is_grid && (arguments.has("per-layer") || own.value("per_layer", false));
   s.metric = static_cast<search::Metric>(chosen(arguments, own, "metric", search::metric_names,
                                                 search::metric_names[static_cast<size_t>(usual_metric(description))]));
   if (const bool embeds = description["head"]["type"] == "embedding"; embeds != (s.metric == search::Metric::cosine))
@@ -178,6 +181,8 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
   std::sort(s.lengths.begin(), s.lengths.end());
   s.lengths.erase(std::unique(s.lengths.begin(), s.lengths.end()), s.lengths.end());
   s.limits = limits_of(arguments, own.value("limits", json::object()));
+  if (s.limits.max_latency && description["kind"] == "encoder")
+    fail(Exit::usage, "max-latency is of a token that is written, and this model writes none: leave it out");
   s.weights = weights_of(own);
   s.trials = static_cast<int>(integer("trials", s.trials, 1, 1000000));
   s.seed = static_cast<uint64_t>(integer("seed", 1, 0, UINT32_MAX));

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+import array
+from typing import Any, Sequence, Union
 
 from ._tensor import Result
 from .arriving import ArrivingSpeech, ArrivingText
@@ -12,13 +13,29 @@ from .policy import READ, STOP, Policy, View
 from .session import Session
 
 
-def best(logits: Union[memoryview, Result]) -> int:
-    """The id with the highest of the scores of one position, the first of equals."""
-    scores = logits.cast("B").cast("f").tolist()
-    top = max(scores)
-    if top != top:
+NEVER = float("-inf")
+
+
+def best(logits: Union[memoryview, Result], before: Sequence[int] = (), penalty: float = 1.0, no_repeat: int = 0) -> int:
+    """The id with the highest of the scores of one position, the first of equals.  before: the tokens that were there, which
+    [decode] repetition_penalty and no_repeat look back at."""
+    scores = array.array("f", logits.cast("B").cast("f"))
+    if any(score != score for score in scores):
         raise Error(INTERNAL, "the model's scores are not numbers (NaN): its weights or a mechanism are broken")
-    return int(scores.index(top))
+    if penalty != 1:
+        for token in set(before):
+            scores[token] = scores[token] * penalty if scores[token] < 0 else scores[token] / penalty
+    if no_repeat:
+        n = no_repeat - 1
+        last = before[len(before) - n:] if n else before[:0]
+        repeats = {before[i + n] for i in range(len(before) - n) if before[i:i + n] == last}
+        if any(score > NEVER and token not in repeats for token, score in enumerate(scores)):  # else one that must come was there
+            for token in repeats:
+                scores[token] = NEVER
+    top = max(scores)
+    if top == NEVER:
+        raise Error(INVALID, "no token may follow: suppress, suppress_first and min_length of [decode] leave none")
+    return scores.index(top)
 
 
 class Incremental:
@@ -33,7 +50,8 @@ class Incremental:
 
     def __init__(self, model: Model, policy: Policy, limit: int = 0) -> None:
         self._model, self._policy, self._limit = model, policy, limit
-        self._session = Session(model, 1)
+        self._session, decode = Session(model, 1), model.describe()["decode"]
+        self._rules = decode["repetition_penalty"], decode["no_repeat"]
         self._source: Union[ArrivingSpeech, ArrivingText] = (ArrivingSpeech if model.info.sample_rate else ArrivingText)(model)
         self._read, self._said, self._complete = 0, 0, False
         self._most = min(limit or model.info.max_length, model.info.max_length)
@@ -77,7 +95,8 @@ class Incremental:
             if not self._limit:
                 self._most = min(self._most, self._session.describe()["source_length"] * 3 // 2 + 20)
         info = self._model.info
-        self.made.append(best(self._session.write([[self.made[-1] if self.made else info.begin_id]])))
+        before = [info.begin_id, *self.made]
+        self.made.append(best(self._session.write([before[-1:]]), before, *self._rules))
         if self.made[-1] == info.end_id or len(self.made) >= self._most:
             self.finished = True
 

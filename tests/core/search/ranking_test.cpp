@@ -75,15 +75,26 @@ TEST_F(RankingTest, RcpMemDecidesAndTheBaselineHasOne) {
   EXPECT_EQ(all[2].rank, 3);
 }
 
-TEST_F(RankingTest, APositiveDenominatorIsNeededAndParetoDecidesWithoutOne) {
+TEST_F(RankingTest, WhatIsBetterThanAnyValueSaysComesFirst) {
   baseline_ = record({0, 0}, 980, 1, 1);
   const Record better = record({0, 1}, 995, 1.1, 1), worse = record({1, 1}, 994, 1.05, 1);
   const std::vector<Ranked> all = ranking({&worse, &better, &baseline_});
-  EXPECT_EQ(all[0].record, &baseline_);  // the only one with a value
-  EXPECT_FALSE(all[1].rcp.has_value());
-  EXPECT_EQ(all[1].record, &better);
-  EXPECT_TRUE(all[1].pareto);
-  EXPECT_FALSE(all[2].pareto);
+  EXPECT_EQ(all[0].record, &better);
+  EXPECT_FALSE(all[0].rcp.has_value());
+  EXPECT_TRUE(all[0].pareto);
+  EXPECT_EQ(all[1].record, &worse);
+  EXPECT_FALSE(all[1].pareto);
+  EXPECT_EQ(all[2].record, &baseline_);
+  EXPECT_TRUE(all[2].rcp.has_value());
+}
+
+TEST_F(RankingTest, WithoutAUnitOfQualityNothingComesBehindWhatItDominates) {
+  baseline_ = record({0, 0}, 980, 1, 1);
+  const Record better = record({0, 1}, 995, 1.1, 1), faster = record({1, 1}, 970, 2, 1);
+  const std::vector<Ranked> all = ranking({&faster, &baseline_, &better}, std::nullopt);
+  EXPECT_EQ(all[0].record, &better);
+  EXPECT_EQ(all[1].record, &faster);
+  EXPECT_EQ(all[2].record, &baseline_);
 }
 
 TEST_F(RankingTest, LimitsFilterBeforeRanksAreGiven) {

@@ -37,7 +37,8 @@ class Plan:
             if path := getattr(options, name):
                 words += [f"--{name}", str(pathlib.Path(path).absolute())]
         self.words, self.from_scratch, self.folder = words, from_scratch, pathlib.Path(folder) / "trained"
-        self.facts = {"from": "initial values" if from_scratch else "the model's weights", "options": text, "data": _digest(options.data)}
+        self.facts = {"from": "initial values" if from_scratch else "the model's weights", "options": text,
+                      **{name: _digest(getattr(options, name)) for name in ("data", "dev", "teacher") if getattr(options, name)}}
         index = self.folder / "placements.json"
         self.keys: dict[str, str] = json.loads(index.read_text()) if index.exists() else {}  # by placement
 
@@ -97,7 +98,8 @@ def with_weights(toml: str, file: pathlib.Path, sha256: str | None = None) -> st
         if not line.startswith("#"):
             break
         top.append(line)
-    tables["weights"] = {"file": str(file), **({"sha256": sha256} if sha256 else {})}
+    kept = {key: value for key, value in tables.get("weights", {}).items() if key not in ("file", "sha256", "seed", "names")}
+    tables["weights"] = {**kept, "file": str(file), **({"sha256": sha256} if sha256 else {})}
     return "".join(top) + toml_text(tables)
 
 
