@@ -130,11 +130,25 @@ void check_lengths(const char* name, const int32_t* values, int64_t n, int64_t m
       fail(ATTN_INVALID, "{}[{}] is {}, possible are 0 to {}", name, b, values[b], most);
 }
 
-void check_totals(const char* name, const double* values, int64_t n, bool promised) {
+// lens, rows: of each batch row, NULL for all; a row that has any is of no sequence of length 0.
+void check_totals(const char* name, const double* values, const int32_t* lens, int64_t n, int64_t rows, bool promised) {
   if (promised && !values) fail(ATTN_INVALID, "the request promised {}, the run has none", name);
-  for (int64_t b = 0; values && b < n; ++b)
+  for (int64_t b = 0; values && b < n; ++b) {
     if (!std::isfinite(values[b]) || values[b] < 0)
       fail(ATTN_INVALID, "{}[{}] is {}: must be finite and not negative", name, b, values[b]);
+    if (promised && values[b] == 0 && (lens ? lens[b] : rows) > 0)
+      fail(ATTN_INVALID, "{}[{}] is 0, and the row has tokens: say how long the whole sequence is", name, b);
+  }
+}
+
+// What the host must refuse for a plan with ATTN_WITHIN_TOTAL.
+void check_within(const attn_run& run) {
+  for (int64_t b = 0; run.q_total && b < run.batch; ++b) {
+    const int64_t end = (run.q_pos ? run.q_pos[b] : 0) + (run.q_len ? run.q_len[b] : run.queries);
+    if (static_cast<double>(end) > run.q_total[b])
+      fail(ATTN_INVALID, "row {}: query {} is beyond q_total {:g}, and the mechanism allows none beyond", b, end,
+           run.q_total[b]);
+  }
 }
 
 void check_visible(const attn_run& run) {
@@ -209,8 +223,9 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
   check_lengths("k_len", run.k_len, run.batch, run.keys);
   check_lengths("q_pos", run.q_pos, run.batch, far);
   check_lengths("k_pos", run.k_pos, run.batch, far);
-  check_totals("q_total", run.q_total, run.batch, request.flags & ATTN_KNOWS_Q_TOTAL);
-  check_totals("k_total", run.k_total, run.batch, request.flags & ATTN_KNOWS_K_TOTAL);
+  check_totals("q_total", run.q_total, run.q_len, run.batch, run.queries, request.flags & ATTN_KNOWS_Q_TOTAL);
+  check_totals("k_total", run.k_total, run.k_len, run.batch, run.keys, request.flags & ATTN_KNOWS_K_TOTAL);
+  if (plan.info().flags & ATTN_WITHIN_TOTAL) check_within(run);
   if ((request.flags & ATTN_PREFIX) && !run.visible)
     fail(ATTN_INVALID, "the request promised visible, the run has none");
   if (run.visible && run.queries > 0 && !(request.flags & ATTN_PREFIX))

@@ -181,7 +181,7 @@ void Search::run_race() {
   while (top_.empty() && !racers.empty()) {
     RaceResult result = race(settings_, track, racers.size());
     stages_ = std::move(result.stages);
-    std::vector<const Record*> out;
+    std::vector<Record*> out;
     for (const size_t i : result.top)
       (standing(*racers[i], input(max_examples())).limit.empty() ? top_ : out).push_back(racers[i]);
     if (out.empty()) break;

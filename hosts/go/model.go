@@ -322,15 +322,20 @@ func (m *Model) Tokenize(side int, text string) ([]int32, error) {
 		return nil, err
 	}
 	defer free(c)
-	ids := make([]int32, 2*len(text)+1) // each word may be a mark and a token for each byte
-	n := C.uint64_t(len(ids))
-	err = m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t {
-		return C.attnkit_model_tokenize(p, C.uint32_t(side), c, (*C.int32_t)(&ids[0]), &n, err)
-	})
-	if err != nil {
-		return nil, err
+	ids := make([]int32, 2*len(text)+1) // each word may be a mark and a token for each byte; normalisation may make more
+	for {
+		n := C.uint64_t(len(ids))
+		err = m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t {
+			return C.attnkit_model_tokenize(p, C.uint32_t(side), c, (*C.int32_t)(&ids[0]), &n, err)
+		})
+		if err == nil {
+			return ids[:n], nil
+		}
+		if int(n) <= len(ids) {
+			return nil, err
+		}
+		ids = make([]int32, n)
 	}
-	return ids[:n], nil
 }
 
 // Detokenize returns the text of ids; special tokens are left out.

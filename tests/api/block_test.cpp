@@ -28,10 +28,10 @@ struct Fixture {
   attn_error err{sizeof(attn_error), 0, -1, ""};
 
   explicit Fixture(uint32_t role = ATTN_ENCODER_SELF, uint32_t causal = 0, const char* mechanism = "softmax",
-                   const attnkit_runtime_options* options = nullptr) {
+                   const attnkit_runtime_options* options = nullptr, const char* of_mechanism = nullptr) {
     EXPECT_EQ(attnkit_runtime_create(options, &runtime, &err), ATTN_OK) << err.message;
     const attn_block where{sizeof where, role, causal, heads, heads * width, width, 0, 0};
-    EXPECT_EQ(attnkit_block_create(runtime, mechanism, &where, nullptr, &block, &err), ATTN_OK) << err.message;
+    EXPECT_EQ(attnkit_block_create(runtime, mechanism, &where, of_mechanism, &block, &err), ATTN_OK) << err.message;
     for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 7) - 2.5f;
     uint32_t n = 0;
     const attn_port* const* declared = attnkit_block_ports(block, &n);
@@ -343,6 +343,15 @@ TEST(Block, NamesWhatIsWrongWithARun) {
     const double bad = std::numeric_limits<double>::quiet_NaN();
     f.run.q_total = &bad;
     expect_refused(f, "q_total");
+  }
+  for (const auto& [total, part] : {std::pair(0.0, "q_total[0] is 0"), {keys - 0.5, "beyond q_total"}}) {
+    Fixture f(ATTN_DECODER_SELF, 1, "cosformer", nullptr, "beyond = \"error\"");
+    f.request.flags = ATTN_KNOWS_Q_TOTAL;
+    f.run.q_total = &total;
+    expect_refused(f, part);
+    const double whole = keys;
+    f.run.q_total = &whole;
+    EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
   }
   {
     Fixture f;

@@ -211,11 +211,17 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
     return detail::text_of(attnkit_model_verify, get(), detail::c_str(golden));
   }
   Ids tokenize(Side side, const std::string& text) const {
-    Ids ids(2 * text.size() + 1);  // each word may be a mark and a token for each byte
-    uint64_t n = ids.size();
-    detail::call(attnkit_model_tokenize, get(), static_cast<uint32_t>(side), detail::c_str(text), ids.data(), &n);
-    ids.resize(static_cast<size_t>(n));
-    return ids;
+    Ids ids(2 * text.size() + 1);  // each word may be a mark and a token for each byte; normalisation may make more
+    for (uint64_t n = ids.size();; n = ids.size()) {
+      try {
+        detail::call(attnkit_model_tokenize, get(), static_cast<uint32_t>(side), detail::c_str(text), ids.data(), &n);
+        ids.resize(static_cast<size_t>(n));
+        return ids;
+      } catch (const Error&) {
+        if (n <= ids.size()) throw;
+        ids.resize(static_cast<size_t>(n));
+      }
+    }
   }
   std::string detokenize(Side side, std::span<const int32_t> ids) const {
     return detail::text_of(attnkit_model_detokenize, get(), static_cast<uint32_t>(side), ids.data(),

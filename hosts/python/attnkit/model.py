@@ -125,10 +125,15 @@ class Model(Handle):
     def tokenize(self, side: int, text: str) -> list[int]:
         """Ids of a text without <s> and </s>; side SOURCE or TARGET."""
         raw, side = c_text(text, "text"), integer(side, "side", ctypes.c_uint32)
-        n = ctypes.c_uint64(2 * len(raw) + 1)  # each word may be a mark and a token for each byte
-        room = (ctypes.c_int32 * n.value)()
-        call(self._library.attnkit_model_tokenize, self.pointer, side, raw, room, ctypes.byref(n))
-        return room[:n.value]
+        n = ctypes.c_uint64(2 * len(raw) + 1)  # each word may be a mark and a token for each byte; normalisation may make more
+        while True:
+            room = (ctypes.c_int32 * n.value)()
+            try:
+                call(self._library.attnkit_model_tokenize, self.pointer, side, raw, room, ctypes.byref(n))
+                return room[:n.value]
+            except Error:
+                if n.value <= len(room):
+                    raise
 
     def detokenize(self, side: int, ids: Ids) -> str:
         """The text of ids; special tokens are left out."""

@@ -260,13 +260,21 @@ impl Model {
     /// Ids of a text, without `<s>` and `</s>`.
     pub fn tokenize(&self, side: Side, text: &str) -> Result<Vec<i32>> {
         let c = c_text(text, "the text")?;
-        let mut ids = vec![0; 2 * text.len() + 1]; // each word may be a mark and a token for each byte
-        let mut n = ids.len() as u64;
-        call(|err| unsafe {
-            sys::attnkit_model_tokenize(self.handle.get(), side as u32, c.as_ptr(), ids.as_mut_ptr(), &mut n, err)
-        })?;
-        ids.truncate(n as usize);
-        Ok(ids)
+        let mut ids = vec![0; 2 * text.len() + 1]; // each word may be a mark and a token for each byte; normalisation may make more
+        loop {
+            let mut n = ids.len() as u64;
+            let made = call(|err| unsafe {
+                sys::attnkit_model_tokenize(self.handle.get(), side as u32, c.as_ptr(), ids.as_mut_ptr(), &mut n, err)
+            });
+            match made {
+                Ok(_) => {
+                    ids.truncate(n as usize);
+                    return Ok(ids);
+                }
+                Err(e) if n as usize <= ids.len() => return Err(e),
+                Err(_) => ids.resize(n as usize, 0),
+            }
+        }
     }
 
     /// The text of ids; special tokens are left out.
