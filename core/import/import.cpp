@@ -684,6 +684,8 @@ class Importer {
         add("decode", "force_end", "true");
       else
         note_unsaid(forced, "forced_eos_token_id");
+    } else if (forced && !tables_.contains("model.encoder")) {
+      note_unsaid(forced, "forced_eos_token_id");
     }
     take("repetition_penalty", "repetition_penalty", 1, 0.01, 100);
     take("no_repeat_ngram_size", "no_repeat", 0, 1, max_tokens);
@@ -706,8 +708,11 @@ class Importer {
                                        {"min_p", 0},
                                        {"epsilon_cutoff", 0},
                                        {"eta_cutoff", 0},
-                                       {"penalty_alpha", 0}})
+                                       {"penalty_alpha", 0},
+                                       {"guidance_scale", 1}})
       if (number(key, neutral) != neutral) note_unsaid(generation[key], key);
+    for (const char* key : {"sequence_bias", "exponential_decay_length_penalty", "watermarking_config", "stop_strings"})
+      if (generation[key]) note_unsaid(generation[key], key);
   }
 
   // Lists of tokens that must not be written one after another; of one alone: never.

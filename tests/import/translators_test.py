@@ -62,10 +62,11 @@ class Translators(ImportTest):
     def test_drawing_is_what_the_checkpoint_says(self):
         folder = self.copy("llama")
         file = folder / "generation_config.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "do_sample": True, "temperature": 1.5, "top_p": 0.9, "typical_p": 0.5}))
+        file.write_text(json.dumps({**json.loads(file.read_text()), "do_sample": True, "temperature": 1.5, "top_p": 0.9, "typical_p": 0.5, "guidance_scale": 1.5, "stop_strings": ["x"]}))
         manifest = self.folder / "model.toml"
         notes = self.run_ok("import", folder, "-o", manifest, "--json").json()["notes"]
-        self.assertEqual(len([note for note in notes if "typical_p = 0.5" in note]), 1, notes)
+        for unsaid in ("typical_p = 0.5", "guidance_scale = 1.5", "stop_strings = "):
+            self.assertEqual(len([note for note in notes if unsaid in note]), 1, notes)
         plain = self.folder / "plain.toml"
         self.run_ok("import", GOLDEN / "llama", "-o", plain)
         def written(model, *more):

@@ -2,6 +2,7 @@
 
 import array
 import json
+import unicodedata
 import unittest
 
 import attnkit
@@ -115,6 +116,31 @@ class Model(PackageTest):
         self.refused("side 2", model.tokenize, 2, "one")
         self.refused("token 1 is 99", model.detokenize, attnkit.TARGET, [3, 99])
         self.refused("32 bits", model.detokenize, attnkit.TARGET, [1 << 31])
+
+    def test_normalisation_may_make_a_text_longer(self):
+        """One character that NFKC makes 18 of, in bytes of UTF-8: more tokens than twice its own bytes."""
+        tokens = ["<pad>", "</s>", "<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *sorted(set(unicodedata.normalize("NFKC", "\ufdfa")))]
+        (self.folder / "tokenizer.json").write_text(json.dumps({
+            "added_tokens": [{"id": i, "content": token, "special": True, "normalized": False} for i, token in enumerate(tokens[:4])],
+            "normalizer": {"type": "NFKC"}, "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>",
+                                                      "vocab": {token: i for i, token in enumerate(tokens)}, "merges": []}}), encoding="utf-8")
+        side = '{ layers = 1, vocab = "tokenizer.json", tokenizer = "huggingface"'
+        model = attnkit.Model.from_text(RUNTIME, f'''schema = "attnkit.model/1"
+[model]
+name = "long"
+kind = "encoder-decoder"
+d_model = 16
+heads = 2
+ffn = 16
+max_length = 64
+encoder = {side} }}
+decoder = {side}, begin = "<s>", end = "</s>" }}
+[weights]
+seed = 1
+[attention]
+default = "softmax"
+''', self.folder)
+        self.assertEqual(len(model.tokenize(attnkit.SOURCE, "\ufdfa")), 18)
 
     def test_forward_is_what_sessions_give(self):
         model = self.tiny()
