@@ -8,9 +8,9 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/base/toml_depth.hpp"
 #include "core/base/tomlpp.hpp"
 #include "core/import/shipped.hpp"
-#include "core/manifest/toml.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -99,7 +99,8 @@ class Reader {
   // The tables of a file over those of its base, all but what says which checkpoints are the base's own.
   toml::table parse(const std::string& toml, const std::string& source, int depth) const {
     toml::table own;
-    if (is_too_deep(toml)) fail(ATTN_INVALID, "{}: is nested deeper than {} levels", source, max_manifest_depth);
+    if (shallow_part(toml) < toml.size())
+      fail(ATTN_INVALID, "{}: is nested deeper than {} levels", source, max_toml_depth);
     try {
       own = toml::parse(toml, source);
     } catch (const toml::parse_error& e) {

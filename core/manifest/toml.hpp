@@ -33,10 +33,6 @@ struct Entry {
 };
 
 constexpr size_t max_manifest_bytes = 64 * 1024;
-constexpr int max_manifest_depth = 16;
-
-// Whether brackets or dotted keys nest deeper than max_manifest_depth: the parser, which recurses, must not see that.
-bool is_too_deep(std::string_view text);
 
 // Returns the root table.  Columns count bytes.  Text that is no TOML, no UTF-8, too large or too deep gives one
 // diagnostic and an empty table.

@@ -30,8 +30,7 @@ class BatchedDecoder {
     size_t limit;     // tokens to make at most
     Ids source = {};  // that its session is to read, with those of the others that begin; empty: none
     Ids made = {};    // </s> included where it was reached
-    // What chooses its tokens; none: each is the best.
-    std::optional<Sampler> sampler = {};
+    std::optional<Sampler> sampler = {};  // chooses its tokens; none: each is the best
   };
   // Starts an input.  Returns nothing when there is nothing to decode.
   virtual std::optional<Active> open(size_t index) = 0;

@@ -122,6 +122,8 @@ class Model(PackageTest):
         tokens = ["<pad>", "</s>", "<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *sorted(set(unicodedata.normalize("NFKC", "\ufdfa")))]
         (self.folder / "tokenizer.json").write_text(json.dumps({
             "added_tokens": [{"id": i, "content": token, "special": True, "normalized": False} for i, token in enumerate(tokens[:4])],
+            "post_processor": {"type": "TemplateProcessing", "special_tokens": {"</s>": {"ids": [1]}},
+                               "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "</s>"}}]},
             "normalizer": {"type": "NFKC"}, "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>",
                                                       "vocab": {token: i for i, token in enumerate(tokens)}, "merges": []}}), encoding="utf-8")
         side = '{ layers = 1, vocab = "tokenizer.json", tokenizer = "huggingface"'

@@ -51,5 +51,9 @@ class SpeechModel:
         self.info, self.early, self.session = INFO, early, None
 
     @staticmethod
+    def describe():
+        return {"decode": {"repetition_penalty": 1.0, "no_repeat": 0}}
+
+    @staticmethod
     def detokenize(_, ids):
         return " ".join(WORDS[i] for i in ids if i > 2)

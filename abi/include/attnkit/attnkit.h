@@ -274,10 +274,8 @@ ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_te
  *           none has read anything, and those whose second read it was refuse all but destroy. */
 ATTNKIT_API int32_t attnkit_sessions_read(attnkit_session* const* sessions, uint32_t n, const attn_tensor* source,
                                           const int32_t* source_len, const uint32_t* last, attn_error* err);
-/* Sets the whole length of the target (</s> included; may be fractional) for mechanisms that need it, in place of a
- * prediction.
- * Errors    INVALID: not positive and finite, tokens were written already, or a source was read whose keys depend on
- *           another length. */
+/* Sets the target's whole length (</s> included; may be fractional) for mechanisms that need it, over a prediction.
+ * Errors    INVALID: not positive and finite, tokens were written, a source was read whose keys depend on another. */
 ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double target_length, attn_error* err);
 /* Appends tokens to n different sessions of one model, each at its own position.
  * Shapes    tokens (R, T) int32, R = rows of all sessions in order; len (R) tokens that are real or NULL = all T;
@@ -285,9 +283,8 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
  * Numbers   Bitwise those of each session alone.  Tokens that [decode] suppresses, or that are not the forced one, have
  *           -infinity unless the model made a NaN; those of attnkit_model_forward are as the model makes them.
  * Errors    INVALID: ids, a target beyond max_length or the decoder's own, no source read yet, sessions of different
- *           models, a session twice; under [stream] tokens after </s>.  No session has then changed.  After NO_MEMORY or
- *           a failing plugin it can be called again where every mechanism of decoder.self says ATTN_REWINDS; elsewhere
- *           these sessions then refuse all but destroy. */
+ *           models, a session twice; under [stream] tokens after </s>.  No session has then changed.  After NO_MEMORY
+ * or a failing plugin they refuse all but destroy, unless all of decoder.self says ATTN_REWINDS. */
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more, as

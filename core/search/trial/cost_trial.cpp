@@ -148,7 +148,7 @@ struct CostTrial::Baseline {
   void open(const std::vector<int64_t>& lengths) {
     if (facts_.encoder() && !facts_.takes_speech()) source_ids = ordinary_ids(model, Side::source, facts_.info);
     if (facts_.decoder()) target_ids = ordinary_ids(model, Side::target, facts_.info);
-    {  // What a process takes once is nobody's memory.
+    if (!lengths.empty()) {  // what a process takes once is nobody's memory
       const Model first(runtime, toml, dir);
       std::optional<uint64_t> before;
       start(first, lengths.front(), before);

@@ -51,12 +51,12 @@ Exit import_command(const Arguments& arguments) {
   if (arguments.has("architecture") && !own.ends_with(".toml"))
     fail(Exit::usage, "--architecture {}: a file whose name ends in .toml is needed", quote(own));
   check_writable(output);
-  if (std::filesystem::exists(output) && !output.ends_with(".toml"))
-    fail(Exit::usage, "--output {} exists and is by its name no manifest: choose another file", quote(output));
   const Imported made = imported({arguments.text("DIR"), output, arguments.text("name"), own});
   for (const std::string& file : made.files)
     if (same_file(file, output))
       fail(Exit::usage, "--output {} is an input of this command: choose another file", quote(output));
+  if (std::filesystem::exists(output) && !output.ends_with(".toml"))
+    fail(Exit::usage, "--output {} exists and is by its name no manifest: choose another file", quote(output));
   const Runtime runtime = open_runtime(arguments);
   const Model model = opened(runtime, arguments.text("DIR"), output, made.toml);
   write_file(output, made.toml);

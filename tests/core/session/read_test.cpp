@@ -131,7 +131,7 @@ TEST(GrowingSource, AReadThatFailsHalfWayHarmsNoOtherSession) {
     read(broken, source, 0, 2, false);
     EXPECT_EQ(expected, write({&broken}, {1, 4}, 2)) << "a first read that failed leaves nothing";
     EXPECT_NE(std::string::npos, refusal_of([&] { read(broken, source, 2, 5, false); }).find("three keys broke it"));
-    const std::string half_way = "an earlier read of this session failed half way";
+    const std::string half_way = "an earlier read or write of this session failed half way";
     for (const std::string& said : {refusal_of([&] { read(broken, source, 5, 6, false); }), refusal_of([&] {
                                       write({&other, &broken}, {1, 1}, 1);
                                     }),
