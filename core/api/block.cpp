@@ -141,7 +141,7 @@ void check_totals(const char* name, const double* values, const int32_t* lens, i
   }
 }
 
-// What the host must refuse for a plan with ATTN_WITHIN_TOTAL.
+// Refuses rows that a plan with ATTN_WITHIN_TOTAL must not get.
 void check_within(const attn_run& run) {
   for (int64_t b = 0; run.q_total && b < run.batch; ++b) {
     const int64_t end = (run.q_pos ? run.q_pos[b] : 0) + (run.q_len ? run.q_len[b] : run.queries);

@@ -8,7 +8,7 @@
 
 namespace attnkit::core {
 
-// What a reader wants to know of a text before it parses it: json::sax_parse(text, &it).  Takes everything; an error of
+// Looks at a text before it is parsed, by json::sax_parse(text, &it).  Takes everything; an error of
 // the text is the parser's to tell.  The parser's own callback would look through the whole parent of every object.
 class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
  public:

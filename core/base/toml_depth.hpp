@@ -1,4 +1,4 @@
-// How deep a TOML text nests: toml++ recurses, and must not see one that is too deep.
+// The depth of a TOML text: toml++ recurses, and must not see one that is too deep.
 #pragma once
 
 #include <cstddef>
