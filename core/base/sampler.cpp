@@ -56,7 +56,7 @@ void Sampler::forbid_repeats(const Score& score, const Some& some) const {
       if (float* const s = score(static_cast<size_t>(from[static_cast<std::ptrdiff_t>(n)])); s && may_come(*s))
         repeats.push_back(s);
   std::ranges::sort(repeats);
-  repeats.erase(std::ranges::unique(repeats).begin(), repeats.end());
+  repeats.erase(std::unique(repeats.begin(), repeats.end()), repeats.end());
   // A token that must come, as a forced end, may have been there.
   if (!repeats.empty() && std::ssize(repeats) < some())
     for (float* const s : repeats) *s = kNever;

@@ -23,12 +23,16 @@ leg() {
 if [ "${2-}" = waitk ] || [ "${2-}" = waitk-ahead ]; then
   name=$2
   mkdir -p "$out/$name"
-  if [ "$name" = waitk ]; then causal=" causal = true," && set --; else causal= && set -- --prefixes; fi
+  causal=" causal = true,"
+  set -- --minutes 42 --lr 1.5e-3 --decay 0.6 --average 0.995
+  if [ "$name" = waitk-ahead ]; then # a tenth of the tokens in each step, so steps as small as those of a placement by itself
+    causal=
+    set -- --prefixes --optimizer adamw --minutes 12 --lr 1e-4 --decay 0 --average 0.98
+  fi
   sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^sha256/d' -e '/^"decoder.self" = "relu"/d' \
     -e "s/^encoder = { layers = 4,/&$causal/" -e '/^"encoder.self" = \[/s/=.*/= ["softmax", "relu", "leap"]/' \
     -e '/^"decoder\.[a-z]*" = \[/s/=.*/= ["softmax", "relu", "cosformer", "leap"]/' "$here/model.toml" >"$out/$name/supernet.toml"
-  leg "$name" --supernet --wait-k 1,3,5,7,9 --minutes 42 --lr 1.5e-3 --decay 0.6 --average 0.995 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 \
-    --dev-examples 200 --log-every 50 "$@"
+  leg "$name" --supernet --wait-k 1,3,5,7,9 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 --dev-examples 200 --log-every 50 "$@"
   exit
 fi
 if [ "${2-}" = plain ]; then
