@@ -102,7 +102,7 @@ class Trainer:
         self.optimizers = self._optimizers()
         self.step = self.chunk = self.place_in_chunk = self.worse = 0
         self.evaluated = -1  # the step that dev judged last
-        # What a place in a chunk is counted in.
+        # A place in a chunk is counted in these.
         self.batches = f"{options.tokens * self.world} tokens of {_contents(options.data)}"
         self.seconds, self.best, self.chunk_began = 0.0, math.inf, 0.0
         self.best_average: list[torch.Tensor] | None = None
