@@ -1,4 +1,4 @@
-// What luna's kernels share on CUDA: their arguments, rows in shared memory, products of tiles, weights.
+// The parts that luna's kernels share on CUDA: their arguments, rows in shared memory, products of tiles, weights.
 //
 // All products are in f32, in f64 where the tensors are; 16 bits are widened when a row is loaded.
 #pragma once
