@@ -44,14 +44,14 @@ class Attnkit:
 
 
 class CTranslate2:
-    def __init__(self, folder, pieces, weight_type, threads):
-        self.model, self.pieces = opened(folder, weight_type, threads), pieces
+    def __init__(self, folder, pieces, weight_type, threads, patience):
+        self.model, self.pieces, self.patience = opened(folder, weight_type, threads), pieces, patience
 
     def translate(self, lines, batch, beams):
         start = time.perf_counter()
         sources = [[*pieces, "</s>"] for pieces in self.pieces.encode(lines, out_type=str)]
         made = self.model.translate_batch(sources, beam_size=beams, max_batch_size=batch, length_penalty=1, max_decoding_length=LIMIT, max_input_length=0,
-                                          **({"patience": 100} if beams > 1 else {}))
+                                          **({"patience": self.patience} if beams > 1 else {}))
         texts = [self.pieces.decode(r.hypotheses[0]) for r in made]
         seconds = time.perf_counter() - start
         return texts, sum(len(r.hypotheses[0]) + 1 for r in made), seconds  # with </s>, as attnkit counts
@@ -69,6 +69,7 @@ def main():
     options.add_argument("--beams", type=numbers, default=[1, 4])
     options.add_argument("--threads", type=numbers, default=[1, 2])
     options.add_argument("--types", default="f32,int8")
+    options.add_argument("--patience", type=float, default=100, help="CTranslate2's; 100: no beam is given up that may still win, as here; 1: its own (%(default)g)")
     options.add_argument("--rounds", type=int, default=5)
     options = options.parse_args()
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()]
@@ -86,7 +87,7 @@ def main():
                 made[threads, t, "attnkit"] = Attnkit(options.attnkit, options.model, t, threads, folder)
                 for other in options.beside:
                     made[threads, t, f"attnkit, {other.stem}"] = Attnkit(options.attnkit, other, t, threads, folder)
-                made[threads, t, "CTranslate2"] = CTranslate2(folders[t], pieces, t, threads)
+                made[threads, t, "CTranslate2"] = CTranslate2(folders[t], pieces, t, threads, options.patience)
         threads, t = options.threads[-1], types[0]
         print("| beams | who | weights | lines as CTranslate2 writes them in f32 | BLEU |\n|---|---|---|---|---|")
         for beams in options.beams:
