@@ -20,6 +20,11 @@ struct Sampling {
                                   // arXiv:1904.09751)
   uint64_t seed = 0;
 
+  Sampling greedy() const {
+    Sampling best = *this;
+    best.temperature = 0;
+    return best;
+  }
   bool looks_back() const { return repetition_penalty != 1 || no_repeat > 0; }
 };
 

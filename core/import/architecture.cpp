@@ -7,9 +7,9 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/formats/toml_depth.hpp"
+#include "core/base/formats/tomlpp.hpp"
 #include "core/base/text.hpp"
-#include "core/base/toml_depth.hpp"
-#include "core/base/tomlpp.hpp"
 #include "core/import/shipped.hpp"
 
 namespace attnkit::core {

@@ -6,9 +6,9 @@
 #include <sstream>
 #include <tuple>
 
+#include "core/base/formats/toml_depth.hpp"
+#include "core/base/formats/tomlpp.hpp"
 #include "core/base/text.hpp"
-#include "core/base/toml_depth.hpp"
-#include "core/base/tomlpp.hpp"
 
 namespace attnkit::core {
 namespace {

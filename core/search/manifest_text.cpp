@@ -8,7 +8,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "core/base/tomlpp.hpp"
+#include "core/base/formats/tomlpp.hpp"
 #include "core/search/failure.hpp"
 
 namespace attnkit::core::search {

@@ -177,7 +177,7 @@ void Search::run_race() {
     measure(records, examples, blocks);
   };
   track.racer = [&](size_t i) { return racer(*racers[i]); };
-  // Whom all of the top is beyond a limit may have had others dropped: they race again without it.
+  // A top that is beyond a limit may have had others dropped: these race again without it.
   while (top_.empty() && !racers.empty()) {
     RaceResult result = race(settings_, track, racers.size());
     stages_ = std::move(result.stages);

@@ -611,9 +611,7 @@ void Session::check_begun() const {
 std::vector<int32_t> Session::generate(int64_t limit) {
   check_begun();
   if (rows() > 1) return beam_search(*this, limit > 0 ? limit : default_limit());
-  Sampling best = model_->manifest().sampling;
-  best.temperature = 0;
-  Sampler greedy(best);
+  Sampler greedy(model_->manifest().sampling.greedy());
   return sample({}, greedy, limit, nullptr);
 }
 

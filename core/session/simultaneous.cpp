@@ -97,9 +97,7 @@ std::vector<int32_t> simulate(Session& session, const Units& source, const attnk
                                           : default_limit(model.source_rows(units.source), max_length);
   const Tokenizer& vocabulary = *model.vocabulary(true);
   Session* const self = &session;
-  Sampling best = model.manifest().sampling;
-  best.temperature = 0;
-  Sampler greedy(best);
+  Sampler greedy(model.manifest().sampling.greedy());
   const Incremental incremental{[&](const SourceBatch& more, bool last) { session.read(more, last); },
                                 [&](int32_t token) {
                                   if (session.position(0) == 0) greedy.saw({&token, 1});

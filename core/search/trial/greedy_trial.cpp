@@ -35,9 +35,7 @@ class Decoder : public BatchedDecoder {
     if (needs_length_) session.set_length(static_cast<double>(facts_.forced.size() + example.wanted.size()));
     if (facts_.takes_speech()) read_source(session, facts_, example);
     Active active{i, std::move(session), facts_.info.begin_id, 0, limit_of(facts_, example), example.source};
-    Sampling best = facts_.sampling;
-    best.temperature = 0;
-    if (best.looks_back()) active.sampler.emplace(best).saw({&facts_.info.begin_id, 1});
+    if (facts_.sampling.looks_back()) active.sampler.emplace(facts_.sampling.greedy()).saw({&facts_.info.begin_id, 1});
     return active;
   }
   void done(Active& input) override {

@@ -103,7 +103,7 @@ class LiveSpeech : public ArrivingSource {
         outputs_(facts.info.outputs),
         longest_target_(facts.longest_target()),
         chunk_(chunk_of(format_.shape, setup)),
-        greedy_(greedy(facts.sampling)),
+        greedy_(facts.sampling.greedy()),
         scores_(static_cast<size_t>(outputs_)) {
     greedy_.saw({&begin_id_, 1});
   }
@@ -136,10 +136,6 @@ class LiveSpeech : public ArrivingSource {
   std::optional<double> computing_seconds() const override { return computing_; }
 
  private:
-  static Sampling greedy(Sampling sampling) {
-    sampling.temperature = 0;
-    return sampling;
-  }
   int64_t units() const { return static_cast<int64_t>(ends_.size()); }
   int64_t tokens() const { return static_cast<int64_t>(made_.size()); }
   int64_t arrived() const { return static_cast<int64_t>(samples_.size()); }

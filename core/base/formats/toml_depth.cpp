@@ -1,4 +1,4 @@
-#include "core/base/toml_depth.hpp"
+#include "core/base/formats/toml_depth.hpp"
 
 #include <algorithm>
 #include <string>
