@@ -154,6 +154,23 @@ int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32
   });
 }
 
+int32_t attnkit_sessions_generate(attnkit_session* const* sessions, uint32_t n, uint32_t limit, uint32_t steps,
+                                  int32_t* ids, uint64_t width, uint64_t* lengths, attn_error* err) {
+  return guard(err, [&] {
+    const Many all(sessions, n);
+    require({{ids, "ids"}, {lengths, "lengths"}});
+    const int64_t most = all.span().front()->model().manifest().max_target();
+    const auto needed = static_cast<uint64_t>(limit > 0 ? std::min<int64_t>(limit, most) : most);
+    if (width < needed)
+      fail(ATTN_INVALID, "width {}: ids has room for {} tokens of each session at least", width, needed);
+    const auto made = Session::generate(all.span(), limit, steps);
+    for (uint32_t i = 0; i < n; ++i) {
+      lengths[i] = made[i] ? made[i]->size() : 0;
+      if (made[i]) std::copy(made[i]->begin(), made[i]->end(), ids + i * width);
+    }
+  });
+}
+
 int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, uint64_t n_prompt,
                                const attnkit_sample_options* options, int32_t* ids, uint64_t* n, attn_error* err) {
   return with(session, err, [&](Session& s) {
@@ -176,7 +193,7 @@ int32_t attnkit_session_sample(attnkit_session* session, const int32_t* prompt, 
       const std::string text = s.model().vocabulary(true)->detokenize(drawn.data(), drawn.size());
       return stop_in(text, stops) != std::string::npos;
     };
-    const std::vector<int32_t> made = s.sample({prompt, n_prompt}, sampler, options->limit, stop);
+    const std::vector<int32_t> made = s.sample({prompt, n_prompt}, std::move(sampler), options->limit, stop);
     std::copy(made.begin(), made.end(), ids);
     *n = made.size();
   });

@@ -30,14 +30,6 @@ inline std::optional<int32_t> best_token(std::span<const float> scores) {
   return numbers ? std::optional(static_cast<int32_t>(best)) : std::nullopt;
 }
 
-// log(sum of exp(scores)), the normaliser of log probabilities.  At least one score.
-inline double log_sum(std::span<const float> scores) {
-  const double top = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
-  for (const float s : scores) sum += std::exp(s - top);
-  return top + std::log(sum);
-}
-
 // The message for scores without a best token.
 inline std::string nan_message(int64_t tokens) {
   return fmt::format("the model's scores are not numbers (NaN) after {} tokens: its weights or a mechanism are broken",

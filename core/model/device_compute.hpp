@@ -113,6 +113,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
   }
   // The best ids, or the highest scores, of `rows` rows; enqueued, then brought to the host.
   void enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs);
+  StepResult::Kind kind() const { return norms_.empty() ? StepResult::best : StepResult::top; }  // of what was fetched
   int32_t best(int64_t row) const { return ids_[static_cast<size_t>(row)]; }  // below 0: a score is NaN
   std::vector<Ranked> top(int64_t row) const;                                 // ids as that of best
   const std::vector<float>& norms() const { return norms_; }                  // (rows)

@@ -18,6 +18,31 @@ void BatchedDecoder::run(size_t count, size_t rows) {
   }
 }
 
+void BatchedDecoder::search(const Model& model, size_t count, size_t rows, uint32_t limit) {
+  while (fill(count, rows)) {
+    check_interrupt();
+    take_handles();
+    std::vector<Ids> made;
+    try {
+      made = Session::generate_all(model, handles_, limit);
+    } catch (const Error& e) {
+      // The others lost nothing, so going on one by one finds the input that is at fault.
+      for (size_t i = 0; i < active_.size(); ++i) try {
+          Session::generate_all(model, {&handles_[i], 1}, limit, 1);
+        } catch (const Error& of_one) {
+          fail_at(active_[i].index, of_one);
+        }
+      fail_at(active_.front().index, e);
+    }
+    for (size_t i = 0; i < active_.size(); ++i) {
+      active_[i].position = made[i].size();
+      active_[i].made = std::move(made[i]);
+      if (!active_[i].made.empty()) done(active_[i]);
+    }
+    std::erase_if(active_, [](const Active& a) { return !a.made.empty(); });
+  }
+}
+
 bool BatchedDecoder::fill(size_t count, size_t rows) {
   const size_t before = active_.size();
   for (; active_.size() < rows && next_ < count; ++next_) {
@@ -52,13 +77,15 @@ void BatchedDecoder::read(std::span<Active> begun) {
   }
 }
 
-void BatchedDecoder::write() {
+void BatchedDecoder::take_handles() {
   handles_.clear();
+  for (const Active& a : active_) handles_.push_back(a.session.get());
+}
+
+void BatchedDecoder::write() {
+  take_handles();
   tokens_.ids.clear();
-  for (const Active& a : active_) {
-    handles_.push_back(a.session.get());
-    tokens_.ids.push_back(a.next);
-  }
+  for (const Active& a : active_) tokens_.ids.push_back(a.next);
   tokens_.length = 1;
   tokens_.lengths.assign(active_.size(), 1);
   scores_.resize(active_.size() * static_cast<size_t>(info_.outputs));

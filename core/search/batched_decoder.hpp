@@ -1,5 +1,5 @@
-// Decoding of many inputs: a batch of sessions, one write per step for all of them, refilled as they end by others
-// whose sources are encoded together.
+// Decoding of many inputs: a batch of sessions that step together, refilled as they end by others whose sources are
+// encoded together.
 #pragma once
 
 #include <attnkit/attnkit.hpp>
@@ -17,6 +17,9 @@ class BatchedDecoder {
   virtual ~BatchedDecoder() = default;
   // Decodes inputs 0 to count - 1, up to `rows` at once; each as it would be decoded alone.
   void run(size_t count, size_t rows);
+  // The same by beam search, over sessions whose rows are the beams.  limit: tokens to make at most, 0: as [decode]
+  // says.
+  void search(const Model& model, size_t count, size_t rows, uint32_t limit);
 
  protected:
   explicit BatchedDecoder(const TaskFacts& facts)
@@ -46,6 +49,7 @@ class BatchedDecoder {
   void read(std::span<Active> begun);
   void write();
   void fail_write(const Error& of_batch);
+  void take_handles();
   void choose(size_t row);
 
   const attnkit_model_info info_;

@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "core/base/greedy.hpp"
-#include "core/base/sampler.hpp"
+#include "core/base/log_sum.hpp"
+#include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"
 #include "core/session/session.hpp"
 
@@ -27,148 +28,168 @@ struct Candidate {
   int32_t id;
 };
 
-// The `count` best, best first; ties by row, then id, so that a search repeats itself.
-std::vector<Candidate> sorted(std::vector<Candidate> all, size_t count) {
-  count = std::min(count, all.size());
-  std::partial_sort(all.begin(), all.begin() + static_cast<int64_t>(count), all.end(),
-                    [](const Candidate& a, const Candidate& b) {
-                      return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
-                                                                    : std::pair(a.row, a.id) < std::pair(b.row, b.id);
-                    });
-  all.resize(count);
-  return all;
-}
-
-// Adds the continuations of a row.  norm: log sum of its scores.  each: calls its argument with the id and the score of
-// all that `scores` has.
-template <class Scores, class Each>
-void add_row(const Session& session, const Hypothesis& h, uint32_t r, double norm, Scores& scores, const Each& each,
-             std::vector<Candidate>& all) {
-  constexpr float never = -std::numeric_limits<float>::infinity();
-  const Manifest& m = session.model().manifest();
-  const int64_t written = session.position(static_cast<int>(r));
-  if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(written - 1));
-  // A suppressed token keeps its probability from the others, a forced one is certain, as with transformers.
-  if (restrict_scores(m, written, scores)) each([&](int32_t, float score) { norm = score > never ? score : norm; });
-  if (m.sampling.looks_back()) {  // at log probabilities, as transformers does
-    each([norm](int32_t, float& score) { score = static_cast<float>(score - norm); });
-    norm = 0;
-    const int32_t begin = session.model().vocabulary(true)->begin_id();
-    Sampler before(m.sampling);
-    before.saw({&begin, 1});
-    before.saw(h.ids);
-    before.look_back(scores);
+// The `count` highest scores, best first; none of what may not come.
+std::vector<Ranked> highest(std::span<const float> scores, size_t count) {
+  constexpr size_t block = 64;
+  std::vector<Ranked> found;
+  float least = -std::numeric_limits<float>::infinity();  // what is not above it is none of them
+  for (size_t from = 0; from < scores.size(); from += block) {
+    const std::span<const float> some = scores.subspan(from, std::min(block, scores.size() - from));
+    bool any = false;
+    for (const float score : some) any |= score > least;
+    for (size_t i = 0; any && i < some.size(); ++i)
+      if (some[i] > least) found.push_back({static_cast<int32_t>(from + i), some[i]});
+    if (found.size() < 2 * count) continue;
+    rank(found);
+    found.resize(count);
+    least = found.back().score;
   }
-  each([&](int32_t id, float score) {
-    if (score > never) all.push_back({h.log_probability + score - norm, r, id});
-  });
+  rank(found);
+  found.resize(std::min(found.size(), count));
+  return found;
 }
 
-// The best continuations over all rows, of the highest scores of each that a device found where it did.
-std::vector<Candidate> best(const Session& session, const std::vector<Hypothesis>& alive, size_t count,
-                            const DeviceCompute* found) {
-  std::vector<Candidate> all;
-  for (uint32_t r = 0; r < alive.size(); ++r) {
-    if (found) {
-      std::vector<Ranked> highest = found->top(r);
-      const auto each = [&highest](const auto& visit) {
-        for (auto& [id, score] : highest) visit(id, score);
-      };
-      add_row(session, alive[r], r, found->norms()[r], highest, each, all);
-    } else {
-      const float* const last = session.last(static_cast<int>(r));
-      std::vector<float> scores(last, last + session.model().outputs());
-      const auto each = [&scores](const auto& visit) {
-        for (size_t i = 0; i < scores.size(); ++i) visit(static_cast<int32_t>(i), scores[i]);
-      };
-      add_row(session, alive[r], r, log_sum(scores), scores, each, all);
-    }
+class BeamSearch final : public Generation {
+ public:
+  BeamSearch(const Session& session, int64_t limit)
+      : Generation(session),
+        m_(session.model().manifest()),
+        vocabulary_(*session.model().vocabulary(true)),
+        rows_(static_cast<size_t>(session.rows())),
+        looks_(m_.early_stop == EarlyStop::shrink ? 1 : 2 + m_.more_ends.size()),
+        width_(rows_) {
+    // The longest target is written in full; nothing follows it.
+    const int64_t longest = m_.max_target() - std::max<int64_t>(1, session.position(0)) + 1;
+    max_tokens_ = static_cast<size_t>(std::min(limit, longest));
   }
-  return sorted(std::move(all), count);
-}
 
-}  // namespace
+  StepResult needs(const Session& session) const override {
+    const int64_t outputs = session.model().outputs(), most = std::min<int64_t>(kMostOfTop, outputs);
+    // As many as are looked at, and as rules may take away or lower.
+    const auto looked_at = static_cast<int64_t>(looks_ * rows_);
+    const int64_t lowered = m_.sampling.looks_back() ? std::ssize(alive_[0].ids) + 1 : 0;
+    const int64_t needed = std::min(outputs, looked_at + most_restricted(m_) + lowered);
+    if (m_.sampling.repetition_penalty < 1 || needed > most) return {};
+    return {StepResult::top, m_.sampling.looks_back() ? most : needed};
+  }
 
-std::vector<int32_t> beam_search(Session& session, int64_t limit) {
-  const Model& model = session.model();
-  const Tokenizer& vocabulary = *model.vocabulary(true);
-  const size_t rows = static_cast<size_t>(session.rows());
-  const Manifest& m = model.manifest();
-  const double penalty = m.length_penalty;
-  const bool shrinks = m.early_stop == EarlyStop::shrink;
-  size_t width = rows;  // of the search
-  Session* const self = &session;
-  const auto write = [&](const std::vector<int32_t>& ids) {
-    Session::write({&self, 1}, {ids.data(), 1, session.rows(), 1, nullptr}, nullptr);
-  };
-  if (session.position(0) == 0) write(std::vector<int32_t>(rows, vocabulary.begin_id()));
-  // At least `width` of these end nothing; where the search shrinks, none beyond `width` is looked at.
-  const size_t looks = shrinks ? 1 : 2 + m.more_ends.size();
-  std::vector<Hypothesis> alive(1);  // all rows are alike at first, so only one of them counts
-  // On a device the highest scores of each row are enough: as many, and as many as rules may take away or lower.
-  const int64_t most = std::min<int64_t>(kMostOfTop, model.outputs());
-  const auto needed = [&] {
-    const auto length = std::ssize(alive[0].ids), lowered = m.sampling.looks_back() ? length + 1 : 0;
-    return std::min<int64_t>(model.outputs(), static_cast<int64_t>(looks * rows) + most_restricted(m) + lowered);
-  };
-  std::optional<Session::Steps> steps;
-  if (model.on_device() && m.sampling.repetition_penalty >= 1 && needed() <= most)
-    steps.emplace(session, StepResult{StepResult::top, m.sampling.looks_back() ? most : needed()});
-  // The longest target is written in full; nothing follows it.
-  const auto max_tokens = static_cast<size_t>(std::min<int64_t>(limit, m.max_target() - session.position(0) + 1));
-  Hypothesis found;
-  std::vector<double> ended;  // scores of the `rows` best that ended, best first
-  // Whether nothing that is alive, of `length` tokens so far, is waited for.
-  const auto is_over = [&](size_t length) {
-    if (ended.empty() || shrinks) return false;
-    // No hypothesis that is alive can still win when even a certain continuation of the best to the limit could not.
-    if (m.early_stop == EarlyStop::never) return ended.front() >= alive[0].score(max_tokens, penalty);
-    if (ended.size() < rows) return false;
-    return m.early_stop == EarlyStop::full || ended.back() >= alive[0].score(length, penalty);
-  };
-  while (!alive.empty()) {
+  void choose(Session& session, const DeviceCompute* found, int64_t first_row) override {
+    const std::vector<Candidate> all = best(session, found, first_row);
     std::vector<Hypothesis> grown;
     std::vector<uint32_t> parents;
-    size_t rank = 0;
-    if (steps && needed() > most) {
-      steps->finish();
-      steps.reset();
-    }
-    const bool written = steps && alive[0].ids.size() > 0;  // by steps
-    for (const Candidate& c : best(session, alive, looks * width, written ? &steps->results() : nullptr)) {
-      const bool leads = rank++ < width;
-      Hypothesis h{alive[c.row].ids, c.log_probability};
-      const bool ends = is_end(m, c.id);
-      h.ids.push_back(ends ? vocabulary.end_id() : c.id);
-      const size_t length = h.ids.size();
-      if (ends || length == max_tokens) {
-        // An end counts where it is among the best `rows`, as elsewhere in the field.
-        if (!leads) continue;
-        const double score = h.score(length, penalty);
-        if (ended.empty() || score > ended.front()) found = std::move(h);
-        ended.insert(std::ranges::upper_bound(ended, score, std::greater()), score);
-        if (ended.size() > rows) ended.pop_back();
-      } else if (grown.size() < width) {
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const Candidate& c = all[rank];
+      Hypothesis h{alive_[c.row].ids, c.log_probability};
+      const bool ends = is_end(m_, c.id);
+      h.ids.push_back(ends ? vocabulary_.end_id() : c.id);
+      if (ends || h.ids.size() == max_tokens_) {
+        // An end counts where it is among the best, as elsewhere in the field.
+        if (rank < width_) end(std::move(h));
+      } else if (grown.size() < width_) {
         grown.push_back(std::move(h));
         parents.push_back(c.row);
       }
     }
-    alive = std::move(grown);
-    if (alive.empty()) break;
-    if (shrinks) width = alive.size();
-    if (is_over(alive[0].ids.size())) break;
-    std::vector<int32_t> next;
-    for (size_t r = 0; r < rows; ++r) next.push_back(alive[r < alive.size() ? r : 0].ids.back());
-    parents.resize(rows, parents[0]);
-    session.reorder(parents);
-    if (steps)
-      steps->write({next.data(), 1, session.rows(), 1, nullptr});
-    else
-      write(next);
+    if (grown.empty() && ended_.empty()) fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
+    alive_ = std::move(grown);
+    if (m_.early_stop == EarlyStop::shrink) width_ = alive_.size();
+    over = is_over();
+    if (over) return;
+    for (size_t r = 0; r < rows_; ++r) next.push_back(alive_[r < alive_.size() ? r : 0].ids.back());
+    parents.resize(rows_, parents[0]);
+    session.reorder_states(parents);
   }
-  if (steps) steps->finish();
-  if (ended.empty()) fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
-  return found.ids;
+
+ private:
+  // The best continuations over all rows; ties by row, then id, so that a search repeats itself.
+  std::vector<Candidate> best(const Session& session, const DeviceCompute* found, int64_t first_row) const {
+    const size_t count = looks_ * width_;
+    const bool rules = restricts(m_) || m_.sampling.looks_back();
+    std::vector<Candidate> all;
+    const auto add = [&](uint32_t r, double norm, std::span<const Ranked> tokens) {
+      for (const auto& [id, score] : tokens)
+        if (may_come(score)) all.push_back({alive_[r].log_probability + score - norm, r, id});
+    };
+    for (uint32_t r = 0; r < alive_.size(); ++r) {
+      const std::span last(session.last(static_cast<int>(r)), static_cast<size_t>(session.model().outputs()));
+      double norm = found ? found->norms()[static_cast<size_t>(first_row) + r] : log_sum(last);
+      if (std::isnan(norm)) fail(ATTN_INTERNAL, "{}", nan_message(session.position(static_cast<int>(r)) - 1));
+      if (found) {
+        std::vector<Ranked> tokens = found->top(first_row + r);
+        if (rules)
+          obey(session, r, norm, tokens, [&tokens](const auto& visit) {
+            for (auto& [id, score] : tokens) visit(score);
+          });
+        add(r, norm, tokens);
+      } else if (rules) {
+        std::vector<float> scores(last.begin(), last.end());
+        obey(session, r, norm, scores, [&scores](const auto& visit) { std::ranges::for_each(scores, visit); });
+        add(r, norm, highest(scores, count));
+      } else {
+        add(r, norm, highest(last, count));
+      }
+    }
+    std::ranges::sort(all, [](const Candidate& a, const Candidate& b) {
+      return a.log_probability != b.log_probability ? a.log_probability > b.log_probability
+                                                    : std::pair(a.row, a.id) < std::pair(b.row, b.id);
+    });
+    all.resize(std::min(count, all.size()));
+    return all;
+  }
+
+  // Changes the scores of a row, and their log sum, as [decode] says.  each: calls its argument with all that `scores`
+  // has.
+  template <class Scores, class Each>
+  void obey(const Session& session, uint32_t r, double& norm, Scores& scores, const Each& each) const {
+    // A suppressed token keeps its probability from the others, a forced one is certain, as with transformers.
+    if (restrict_scores(m_, session.position(static_cast<int>(r)), scores))
+      each([&norm](float score) { norm = may_come(score) ? score : norm; });
+    if (!m_.sampling.looks_back()) return;
+    // At log probabilities, as transformers does.
+    each([norm](float& score) { score = static_cast<float>(score - norm); });
+    norm = 0;
+    const int32_t begin = vocabulary_.begin_id();
+    Sampler before(m_.sampling);
+    before.saw({&begin, 1});
+    before.saw(alive_[r].ids);
+    before.look_back(scores);
+  }
+
+  void end(Hypothesis h) {
+    const double score = h.score(h.ids.size(), m_.length_penalty);
+    const auto at = std::ranges::upper_bound(ended_, score, std::greater());
+    if (at == ended_.begin()) made = std::move(h.ids);
+    ended_.insert(at, score);
+    if (ended_.size() > rows_) ended_.pop_back();
+  }
+
+  // Whether nothing is alive that is waited for.
+  bool is_over() const {
+    if (alive_.empty()) return true;
+    if (ended_.empty() || m_.early_stop == EarlyStop::shrink) return false;
+    // No hypothesis that is alive can still win when even a certain continuation of the best to the limit could not.
+    if (m_.early_stop == EarlyStop::never) return ended_.front() >= alive_[0].score(max_tokens_, m_.length_penalty);
+    if (ended_.size() < rows_) return false;
+    return m_.early_stop == EarlyStop::full ||
+           ended_.back() >= alive_[0].score(alive_[0].ids.size(), m_.length_penalty);
+  }
+
+  const Manifest& m_;
+  const Tokenizer& vocabulary_;
+  const size_t rows_;
+  // For each row that the search keeps, so many candidates are looked at.  Of these at least one ends nothing; where
+  // the search shrinks, none beyond the first is wanted.
+  const size_t looks_;
+  size_t width_;  // rows that the search keeps
+  size_t max_tokens_ = 0;
+  std::vector<Hypothesis> alive_{1};  // all rows are alike at first, so only one of them counts
+  std::vector<double> ended_;         // scores of the `rows` best that ended, best first
+};
+
+}  // namespace
+
+std::unique_ptr<Generation> search_beams(const Session& session, int64_t limit) {
+  return std::make_unique<BeamSearch>(session, limit);
 }
 
 }  // namespace attnkit::core

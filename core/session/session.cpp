@@ -6,6 +6,7 @@
 
 #include "core/base/greedy.hpp"
 #include "core/model/device_compute.hpp"
+#include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"
 
 namespace attnkit::core {
@@ -112,8 +113,17 @@ std::unique_ptr<Session> Session::clone() const {
 }
 
 void Session::reorder(const std::vector<uint32_t>& parents) {
+  reorder_states(parents);
+  const auto width = static_cast<size_t>(model_->outputs());
+  std::vector<float> last(last_.size());
+  for (size_t i = 0; i < parents.size(); ++i)
+    std::copy_n(last_.begin() + parents[i] * width, width, last.begin() + i * width);
+  last_ = std::move(last);
+}
+
+void Session::reorder_states(const std::vector<uint32_t>& parents) {
   check_usable();
-  const size_t n = slots_.size(), width = static_cast<size_t>(model_->outputs());
+  const size_t n = slots_.size();
   for (size_t i = 0; i < n; ++i)
     if (parents[i] >= n)
       fail(ATTN_INVALID, "row {} cannot continue row {}: this session has {} rows", i, parents[i], n);
@@ -126,12 +136,10 @@ void Session::reorder(const std::vector<uint32_t>& parents) {
       slots[i] = slots_[parents[i]];
     }
   size_t unused = 0;
-  std::vector<float> last(last_.size());
   for (size_t i = 0; i < n; ++i) {
     const uint32_t parent = parents[i];
     positions[i] = positions_[parent];
     ended[i] = ended_[parent];
-    std::copy_n(last_.begin() + parent * width, width, last.begin() + i * width);
     if (slots[i] >= 0) continue;
     while (kept[unused]) ++unused;
     model_->states(ATTN_DECODER_SELF)
@@ -142,7 +150,7 @@ void Session::reorder(const std::vector<uint32_t>& parents) {
   slots_ = std::move(slots);
   positions_ = std::move(positions);
   ended_ = std::move(ended);
-  last_ = std::move(last);
+  generation_.reset();
 }
 
 void Session::set_length(double target_length) {
@@ -489,6 +497,7 @@ class Session::Writing {
 void Session::write(std::span<Session* const> sessions, const Ids& tokens, float* logits) {
   check_write(sessions, tokens);
   if (tokens.batch == 0 || tokens.length == 0) return;
+  for (Session* s : sessions) s->generation_.reset();
   const Model& model = *sessions.front()->model_;
   const Arena::Pins pinned = model.pin_states();  // longer than what is under way
   const WorkspacePool::Lease leased = model.lease();
@@ -506,6 +515,11 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       ws.device->to_host(logits, made, all * width);
     else
       scores = ws.device->fetched(made, all * width);
+  } else if (length == 1 && !logits) {
+    x = model.decoder().step(ws, model.decoder().begin_step(ws));
+    float* const made = ws.scores.get<float>(all * width);
+    model.logits(ws, x, all, made);  // together, for the weights' sake
+    scores = made;
   } else {
     x = model.decoder().step(ws, model.decoder().begin_step(ws));
     if (logits) model.logits(ws, x, all, logits);
@@ -545,33 +559,37 @@ void Session::advance(std::span<Session* const> sessions, const Ids& tokens) {
     }
 }
 
-Session::Steps::Steps(Session& session, const StepResult& result)
-    : session_(session), result_(result), lease_(session.model_->lease()) {}
+Session::Steps::Steps(const Model& model) : model_(model), lease_(model.lease()) {}
 
-void Session::Steps::write(const Ids& tokens) {
-  Session* const self = &session_;
-  check_write({&self, 1}, tokens);
-  const Model& model = *session_.model_;
-  const Arena::Pins pinned = model.pin_states();
-  gather({&self, 1}, tokens, *lease_);
-  Writing writing({&self, 1});
+void Session::Steps::write(std::span<Session* const> sessions, const Ids& tokens, const StepResult& result) {
+  check_write(sessions, tokens);
+  const Arena::Pins pinned = model_.pin_states();
+  gather(sessions, tokens, *lease_);
+  Writing writing(sessions);
+  wrote_.clear();
   try {
-    model.step(*lease_, result_);
-    lease_->device->fetch(result_, tokens.batch);
+    model_.step(*lease_, result);
+    lease_->device->fetch(result, tokens.batch);
   } catch (...) {
     lease_->device->settle();
     throw;
   }
-  Session::advance({&self, 1}, tokens);
+  Session::advance(sessions, tokens);
   writing.done();
-  wrote_ = true;
+  wrote_.assign(sessions.begin(), sessions.end());
 }
 
 const DeviceCompute& Session::Steps::results() const { return *lease_->device; }
 
 void Session::Steps::finish() {
-  const auto n = static_cast<int64_t>(session_.last_.size());
-  if (std::exchange(wrote_, false)) lease_->device->to_host(session_.last_.data(), lease_->scores.get<float>(n), n);
+  size_t all = 0;
+  for (const Session* s : wrote_) all += s->last_.size();
+  const float* from = all > 0 ? lease_->scores.get<float>(static_cast<int64_t>(all)) : nullptr;
+  for (Session* s : std::exchange(wrote_, {})) {
+    const auto n = static_cast<int64_t>(s->last_.size());
+    lease_->device->to_host(s->last_.data(), from, n);
+    from += n;
+  }
 }
 
 Session::Steps::~Steps() {
@@ -609,31 +627,65 @@ void Session::check_begun() const {
 }
 
 std::vector<int32_t> Session::generate(int64_t limit) {
+  if (rows() == 1) return sample({}, Sampler(model_->manifest().sampling.greedy()), limit, {});
   check_begun();
-  if (rows() > 1) return beam_search(*this, limit > 0 ? limit : default_limit());
-  Sampler greedy(model_->manifest().sampling.greedy());
-  return sample({}, greedy, limit, nullptr);
+  generation_.reset();
+  return finished(search_beams(*this, limit > 0 ? limit : default_limit()));
 }
 
-std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& sampler, int64_t limit,
-                                     const std::function<bool(int32_t)>& stop) {
+std::vector<int32_t> Session::finished(std::unique_ptr<Generation> generation) {
+  Session* const self = this;
+  core::generate({&self, 1}, {&generation, 1}, 0);
+  return std::move(generation->made);
+}
+
+std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Session* const> sessions, int64_t limit,
+                                                                   int64_t steps) {
+  // Out of the sessions meanwhile, which drop them when they are written.
+  struct Under {
+    std::span<Session* const> sessions;
+    std::vector<std::unique_ptr<Generation>> generations;
+    ~Under() {
+      for (size_t i = 0; i < generations.size(); ++i)
+        if (sessions[i]->usable_) sessions[i]->generation_ = std::move(generations[i]);
+    }
+  } under{sessions, {}};
+  const Model* const model = sessions.front()->model_.get();
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    Session& s = *sessions[i];
+    if (s.model_.get() != model) fail(ATTN_INVALID, "the sessions of one call must belong to one model");
+    s.check_begun();
+  }
+  for (Session* s : sessions) {
+    const int64_t most = limit > 0 ? limit : s->default_limit();
+    under.generations.push_back(s->generation_   ? std::move(s->generation_)
+                                : s->rows() == 1 ? draw(*s, Sampler(model->manifest().sampling.greedy()), most)
+                                                 : search_beams(*s, most));
+  }
+  core::generate(sessions, under.generations, steps);
+  std::vector<std::optional<std::vector<int32_t>>> made(sessions.size());
+  for (size_t i = 0; i < sessions.size(); ++i)
+    if (under.generations[i]->over) {
+      made[i] = std::move(under.generations[i]->made);
+      under.generations[i].reset();
+    }
+  return made;
+}
+
+std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler sampler, int64_t limit,
+                                     std::function<bool(int32_t)> stop) {
   if (rows() > 1) fail(ATTN_INVALID, "a session of {} rows cannot sample: make one of one row", rows());
-  const Tokenizer& vocabulary = *model_->vocabulary(true);
   Session* const self = this;
   const auto tokens_of = [](std::span<const int32_t> ids) {
     const auto length = static_cast<int64_t>(ids.size());
     return Ids{ids.data(), length, 1, length, nullptr};
   };
-  const int32_t begin = vocabulary.begin_id();
   const bool begins = prompt.size() == 1 && begins_with_end(0);
   if (model_->manifest().stream &&
       (ended_[0] || (!prompt.empty() && !begins && is_end(model_->manifest(), prompt.back()))))
     fail(ATTN_INVALID, "{} ends in </s>, which ends the target under [stream]: nothing can follow",
          ended_[0] ? "the target" : "the prompt");
-  if (prompt.empty()) {
-    check_begun();
-    if (positions_[0] == 0) prompt = {&begin, 1};
-  }
+  if (prompt.empty()) check_begun();
   if (!prompt.empty()) {
     check_write({&self, 1}, tokens_of(prompt));
     sampler.saw(prompt);
@@ -641,53 +693,8 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler& s
     if (prompt.size() > 1) write({&self, 1}, tokens_of(prompt.first(prompt.size() - 1)), nullptr);
     write({&self, 1}, tokens_of(prompt.last(1)), nullptr);
   }
-  if (limit <= 0) limit = default_limit();
-  std::vector<int32_t> ids;
-  const int64_t max_length = model_->manifest().max_target();
-  ids.reserve(static_cast<size_t>(std::min(limit, max_length)));
-  // On a device the highest scores are enough: as many as the next token is one of, and as rules may take away.
-  const Manifest& m = model_->manifest();
-  const int64_t from = sampler.draws_from(), most = std::min<int64_t>(kMostOfTop, model_->outputs());
-  const bool plain = from == 1 && !sampler.looks_back() && !restricts(m) && m.more_ends.empty();
-  const auto needed = [&] {
-    const int64_t taken = most_restricted(m) + std::ssize(m.more_ends) + sampler.lowers();
-    return std::min<int64_t>(model_->outputs(), std::max<int64_t>(from, 2) + taken);
-  };
-  const int64_t count = sampler.looks_back() ? most : needed();
-  std::optional<Steps> steps;
-  if (model_->on_device() && from > 0 && needed() <= most)
-    steps.emplace(*this, plain ? StepResult{StepResult::best} : StepResult{StepResult::top, count});
-  const auto next = [&]() -> std::optional<int32_t> {
-    if (steps && !ids.empty()) {
-      if (plain) return steps->results().best(0);
-      if (needed() <= count) {
-        std::vector<Ranked> highest = steps->results().top(0);
-        if (highest.front().id < 0) return std::nullopt;
-        if (!restrict_scores(m, positions_[0], highest)) join_ends(m, highest);
-        check_some_may_come(highest.front().score);
-        return sampler.draw(std::move(highest));
-      }
-      steps->finish();
-      steps.reset();
-    }
-    return sampler.draw(next_scores(0));
-  };
-  while (static_cast<int64_t>(ids.size()) < limit) {
-    const std::optional<int32_t> id = next();
-    if (!id || *id < 0) fail(ATTN_INTERNAL, "{}", nan_message(positions_[0] - 1));
-    ids.push_back(*id);
-    const bool stopped = stop && stop(*id);
-    // The longest target is written in full; nothing follows it.
-    if (*id == vocabulary.end_id() || positions_[0] >= max_length) break;
-    if (steps) {
-      steps->write(tokens_of({&*id, 1}));
-    } else {
-      write({&self, 1}, tokens_of({&*id, 1}), nullptr);
-    }
-    if (stopped) break;
-  }
-  if (steps) steps->finish();
-  return ids;
+  generation_.reset();
+  return finished(draw(*this, std::move(sampler), limit > 0 ? limit : default_limit(), std::move(stop)));
 }
 
 }  // namespace attnkit::core

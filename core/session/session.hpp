@@ -18,6 +18,7 @@ namespace attnkit::core {
 
 class BlobReader;
 class BlobWriter;
+class Generation;
 
 class Session {
  public:
@@ -27,23 +28,32 @@ class Session {
 
   std::unique_ptr<Session> clone() const;
   void reorder(const std::vector<uint32_t>& parents);
+  // All but last(), for rows that are written next.
+  void reorder_states(const std::vector<uint32_t>& parents);
   // More of the source; last: it is complete.
   void read(const SourceBatch& source, bool last = true);
   // The same for different sessions of one model, a row of `sources` each, encoded together; last: by session.  A
   // refusal changes none of them; after another error first reads are undone, and what read before is unusable.
   static void read(std::span<Session* const> sessions, const SourceBatch& sources, std::span<const uint32_t> last);
   void set_length(double target_length);
-  // Continues until </s> or limit; greedy with one row, beam search with more.
+  // Continues until </s> or limit, 0: default_limit(); greedy with one row, beam search with more.
   std::vector<int32_t> generate(int64_t limit);
+  // The same for different sessions of one model together, until one of them is over, or at most so many steps where
+  // that is not 0.  Returns what each has made once it is over; nothing of those that go on when they are given again.
+  // Whatever else writes or reorders such a session ends that.  Error: of which session, where it is one's; no other
+  // lost anything.
+  static std::vector<std::optional<std::vector<int32_t>>> generate(std::span<Session* const> sessions, int64_t limit,
+                                                                   int64_t steps);
   // Writes a prompt and draws tokens behind it until </s>, limit or stop(id), which may be empty; one row.  limit 0: as
   // generate.  Throws Error before anything is written, or (ATTN_INTERNAL) for scores that are not numbers.
-  std::vector<int32_t> sample(std::span<const int32_t> prompt, Sampler& sampler, int64_t limit,
-                              const std::function<bool(int32_t)>& stop);
+  std::vector<int32_t> sample(std::span<const int32_t> prompt, Sampler sampler, int64_t limit,
+                              std::function<bool(int32_t)> stop);
   // All that the session is, for any process that has the same model (core/session/blob.hpp).
   std::vector<std::byte> save() const;
   static std::unique_ptr<Session> load(std::shared_ptr<const Model> model, std::span<const std::byte> bytes);
   // Appends tokens (R, T) to different sessions of one model; logits (R, T, outputs) or NULL.  All or nothing.
   static void write(std::span<Session* const> sessions, const Ids& tokens, float* logits);
+  static void check_write(std::span<Session* const> sessions, const Ids& tokens);
 
   const Model& model() const { return *model_; }
   int rows() const { return static_cast<int>(slots_.size()); }
@@ -80,22 +90,21 @@ class Session {
   // Steps to an output when nothing else limits it.
   int64_t default_limit() const;
 
-  // Decoding steps of one token for each row on a device, which give `result` and leave the scores there until
-  // finish().
+  // Decoding steps of one token for each row of sessions on a device, which give a result and leave the scores there
+  // until finish().
   class Steps {
    public:
-    Steps(Session& session, const StepResult& result);
+    explicit Steps(const Model& model);
     ~Steps();
     Steps(const Steps&) = delete;
-    void write(const Ids& tokens);         // as Session::write
-    const DeviceCompute& results() const;  // of the last
+    void write(std::span<Session* const> sessions, const Ids& tokens, const StepResult& result);  // as Session::write
+    const DeviceCompute& results() const;                                                         // of the last
     void finish();
 
    private:
-    Session& session_;
-    const StepResult result_;
+    const Model& model_;
     const WorkspacePool::Lease lease_;
-    bool wrote_ = false;
+    std::vector<Session*> wrote_;  // those of the last
   };
 
   // Marks sessions busy for a call; throws when one of them is in use already, or stands there twice.
@@ -140,7 +149,6 @@ class Session {
   static std::vector<std::span<Reading>> groups_of(std::vector<Reading>& all, const Length& length);
   static std::vector<SourcePart> parts_of(std::span<Reading> group);
   static void append(std::span<Reading> group);
-  static void check_write(std::span<Session* const> sessions, const Ids& tokens);
   class Writing;
   bool begins_with_end(int row) const;
   void check_rows(const Ids& tokens, int64_t first_row) const;
@@ -148,6 +156,7 @@ class Session {
   static void advance(std::span<Session* const> sessions, const Ids& tokens);
   void advance(int row, int32_t tokens);
   void check_begun() const;
+  std::vector<int32_t> finished(std::unique_ptr<Generation> generation);
   void check_some_may_come(float best) const;
   void load_rows(BlobReader& from);
   void load_source(BlobReader& from);
@@ -163,11 +172,8 @@ class Session {
   std::optional<double> target_total_;
   int64_t beyond_ = 0;
   std::vector<float> last_;
+  std::unique_ptr<Generation> generation_;  // that another call goes on with
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
-
-// Beam search over a session whose rows are the beams (core/session/beam.cpp says how it scores); the best hypothesis,
-// </s> included if reached.
-std::vector<int32_t> beam_search(Session& session, int64_t limit);
 
 }  // namespace attnkit::core

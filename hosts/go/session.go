@@ -206,6 +206,48 @@ func ReadAll(sessions []*Session, sources *Batch, last []bool) error {
 	})
 }
 
+// GenerateAll continues different sessions of one model together, each as Generate does, until one of them has ended: the
+// ids of those that have ended, nil for the others.  Those go on where they are when they are given again, beside any
+// others, under the limit of their first call.  It looks at ctx after every step.
+func GenerateAll(ctx context.Context, sessions []*Session, limit int) ([][]int32, error) {
+	if len(sessions) == 0 {
+		return nil, invalid("no sessions")
+	}
+	width := sessions[0].info.MaxLength
+	if limit < 0 {
+		return nil, invalid("limit %d: it must be 1 or more, or 0 for the default", limit)
+	}
+	if limit > width {
+		limit = width
+	}
+	var steps C.uint32_t
+	if ctx.Done() != nil {
+		steps = 1
+	}
+	ids, lengths := make([]int32, len(sessions)*width), make([]uint64, len(sessions))
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		err := useAll(sessions, func(all **C.attnkit_session, n C.uint32_t, err *C.attn_error) C.int32_t {
+			return C.attnkit_sessions_generate(all, n, C.uint32_t(limit), steps, (*C.int32_t)(&ids[0]), C.uint64_t(width),
+				(*C.uint64_t)(&lengths[0]), err)
+		})
+		if err != nil {
+			return nil, err
+		}
+		made, ended := make([][]int32, len(sessions)), false
+		for i, n := range lengths {
+			if n > 0 {
+				made[i], ended = append([]int32(nil), ids[i*width:i*width+int(n)]...), true
+			}
+		}
+		if ended {
+			return made, nil
+		}
+	}
+}
+
 // useAll calls f with different sessions, none of which is closed meanwhile.
 func useAll(sessions []*Session, f func(**C.attnkit_session, C.uint32_t, *C.attn_error) C.int32_t) error {
 	handles := make([]*C.attnkit_session, len(sessions))

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   attnkit_encoded_destroy(encoded);
   printf("decode is forward: %d\n", memcmp(whole, rest, (size_t)outputs * sizeof *whole) == 0);
 
-  /* Two sessions read and write in one call, then two rows of one session that change places. */
+  /* Two sessions read, write and go on to the end in one call each, then two rows of one session that change places. */
   attnkit_session *sessions[2] = {NULL, NULL}, *rows = NULL;
   for (int i = 0; i < 2; ++i) {
     check(attnkit_session_create(o.model, 1, &sessions[i], &err));
@@ -40,6 +40,13 @@ int main(int argc, char** argv) {
   logits.shape[0] = 2;
   check(attnkit_session_write(sessions, 2, &two, NULL, &logits, &err));
   printf("sessions agree: %d\n", memcmp(both, both + outputs, (size_t)outputs * sizeof *both) == 0);
+  const uint64_t width = (uint64_t)o.info.max_length;
+  uint64_t lengths[2];
+  int32_t* made = calloc(2 * width, sizeof *made);
+  if (!made) exit(1);
+  check(attnkit_sessions_generate(sessions, 2, 0, 0, made, width, lengths, &err));
+  printf("they write the same: %d\n", lengths[0] == lengths[1] && memcmp(made, made + width, lengths[0] * sizeof *made) == 0);
+  free(made);
   const uint32_t parents[2] = {1, 0};
   check(attnkit_session_create(o.model, 2, &rows, &err));
   check(attnkit_session_read(rows, &o.source, 1, &err));

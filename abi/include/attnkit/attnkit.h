@@ -294,6 +294,16 @@ ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint
  * Errors    As write; INVALID: [decode] leaves no token that may come. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
+/* Continues n different sessions of one model together, each as generate does, until one of them has ended, or for so
+ * many steps at most where steps is not 0.  Those that go on stand where their rows are; a later call, beside any
+ * others, goes on with them, under the limit of their first.  A write or reorder in between ends that.  Since minor 1.
+ * Shapes    ids (n, width), width at least limit, or max_length when it is 0; lengths (n): tokens of those that have
+ *           ended, 0 of the others.
+ * Numbers   Bitwise those of each session alone.
+ * Errors    As write and generate, in words that say which session: the others lose nothing, call again without it. */
+ATTNKIT_API int32_t attnkit_sessions_generate(attnkit_session* const* sessions, uint32_t n, uint32_t limit,
+                                              uint32_t steps, int32_t* ids, uint64_t width, uint64_t* lengths,
+                                              attn_error* err);
 /* Writes a prompt and draws tokens behind it, until </s>, the limit, a stop or the callback.  The session, of one row,
  * may stand anywhere; an empty one without a prompt begins with <s>.  Since minor 1.
  * Shapes    prompt: n_prompt ids, taken as they are, or NULL with 0; ids and *n as in generate.

@@ -336,6 +336,24 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
                        std::span<const uint32_t> last = {}) {
     run_read_all(sessions, sources, last);
   }
+  // Continues different sessions of one model together, each as generate does, until one of them has ended, or for so
+  // many steps at most where steps is not 0.  Returns the ids of those that have ended, none of the others: these go on
+  // where they are when they are given again, under the limit of their first call.
+  static std::vector<Ids> generate_all(const Model& model, std::span<attnkit_session* const> sessions,
+                                       uint32_t limit = 0, uint32_t steps = 0) {
+    const auto width = static_cast<size_t>(model.info().max_length);
+    const auto n = static_cast<uint32_t>(sessions.size());
+    Ids ids(n * width);
+    std::vector<uint64_t> lengths(n);
+    detail::call(attnkit_sessions_generate, sessions.data(), n, std::min(limit, static_cast<uint32_t>(width)), steps,
+                 ids.data(), uint64_t{width}, lengths.data());
+    std::vector<Ids> made;
+    for (size_t i = 0; i < n; ++i) {
+      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(i * width);
+      made.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(lengths[i]));
+    }
+    return made;
+  }
   // Returns bytes from which load continues, wherever the same model is.
   std::vector<std::byte> save() const { return detail::bytes_of(attnkit_session_save, get()); }
   static Session load(const Model& model, std::span<const std::byte> bytes) {

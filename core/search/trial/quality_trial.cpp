@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "core/base/greedy.hpp"
+#include "core/base/log_sum.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/trial/greedy_trial.hpp"
 
@@ -18,8 +19,7 @@ namespace {
 constexpr uint64_t max_kept = uint64_t{1} << 30;
 constexpr size_t max_scores = size_t{1} << 24;  // of a batch, unless a single example has more
 
-// The rows of one example, whole vectors at a time: a vocabulary is wide, and its exponentials would cost as much as
-// the model does.
+// The rows of one example, whole vectors at a time.
 struct Body {
   const float* scores;
   int64_t width;
@@ -34,7 +34,8 @@ struct Body {
       float second = 0;
       const float top = highest<Isa>(row, second);
       const float own = row[wanted[i]];
-      result.nll += log_sum<Isa>(row, top) + (static_cast<double>(top) - static_cast<double>(own));
+      result.nll +=
+          log_sum_over({row, static_cast<size_t>(width)}, top) + (static_cast<double>(top) - static_cast<double>(own));
       result.right += own == top && !stands_before(row, wanted[i], top);
       lead = std::min(lead, top - second);
       lag = std::max(lag, top - own);
@@ -67,35 +68,6 @@ struct Body {
     const bool is_shared = simd::sum(simd::select(top == first, 1.0f - simd::Vec<Isa>{}, simd::Vec<Isa>{})) > 1;
     second = is_shared ? first : simd::largest(simd::select(top == first, next, top));
     return first;
-  }
-
-  // log(sum of exp(score - top)).  The highest scores are counted apart: a sure model's other ones add up to so little
-  // that 1 + sum would lose it in float.  Blocks are added up in double, so that a wide row loses nothing either.
-  template <class Isa>
-  ATTNKIT_INLINE double log_sum(const float* row, float top) const {
-    constexpr int64_t block = 64 * simd::kLanes;
-    double highest = 0, others = 0;
-    int64_t j = 0;
-    while (j + simd::kLanes <= width) {
-      simd::Vec<Isa> tops{}, rest{};
-      for (const int64_t end = std::min(width - simd::kLanes, j + block); j <= end; j += simd::kLanes)
-        add(simd::at<Isa>(row + j), top, tops, rest);
-      highest += static_cast<double>(simd::sum(tops));
-      others += static_cast<double>(simd::sum(rest));
-    }
-    simd::Vec<Isa> tops{}, rest{};
-    add(tail<Isa>(row, j), top, tops, rest);
-    highest += static_cast<double>(simd::sum(tops));
-    others += static_cast<double>(simd::sum(rest));
-    return std::log(highest) + std::log1p(others / highest);
-  }
-
-  template <class V>
-  ATTNKIT_INLINE void add(const V& v, float top, V& tops, V& rest) const {
-    V e = v - top;
-    simd::exp(e);
-    tops += simd::select(v == top, 1.0f - V{}, V{});
-    rest += simd::select(v == top, V{}, e);
   }
 
   ATTNKIT_INLINE bool stands_before(const float* row, int32_t id, float top) const {

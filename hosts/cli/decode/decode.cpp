@@ -19,7 +19,7 @@ class Decoder : public search::BatchedDecoder {
 
   LargestSession decode() {
     if (options_.beams > 1)
-      for (size_t i = 0; i < inputs_.size(); ++i) search_beams(i);
+      search(model_, inputs_.size(), options_.batch, options_.limit);
     else
       run(inputs_.size(), options_.batch);
     return largest_;
@@ -30,29 +30,16 @@ class Decoder : public search::BatchedDecoder {
     const Input& input = inputs_[index];
     check_interrupt();
     if (is_empty(input)) return give_(index, {}), std::nullopt;
-    const size_t prompt = facts_.encoder() ? 0 : input.ids.size() - 1;
-    Session session(model_, 1);
+    // The last token of a prompt is written with the first of other inputs, and by a search with the rest.
+    const size_t prompt = facts_.encoder() ? 0 : input.ids.size() - (options_.beams == 1);
+    Session session(model_, options_.beams);
     const bool text = facts_.encoder() && !facts_.speech;
-    prepare(session, input, 1, prompt, !text);
+    prepare(session, input, prompt, !text);
     const int32_t first = facts_.encoder() ? facts_.info.begin_id : input.ids.back();
     Active active{index, std::move(session), first, prompt, limit_of(input), text ? input.ids : Ids()};
     if (options_.sampling)
       active.sampler.emplace(*options_.sampling, index).saw(facts_.encoder() ? Ids{facts_.info.begin_id} : input.ids);
     return active;
-  }
-
-  void search_beams(size_t index) {
-    const Input& input = inputs_[index];
-    check_interrupt();
-    if (is_empty(input)) return give_(index, {});
-    try {
-      Session session(model_, options_.beams);
-      prepare(session, input, options_.beams, input.ids.size(), true);
-      const Ids made = session.generate(static_cast<uint32_t>(limit_of(input)));
-      finish(index, session, made, made.size());
-    } catch (const Error& e) {
-      fail_at(index, e);
-    }
   }
 
   bool is_empty(const Input& input) const { return facts_.encoder() && !facts_.speech && input.ids.size() == 1; }
@@ -70,7 +57,7 @@ class Decoder : public search::BatchedDecoder {
 
   // Sets the target's length where the model asks for it, reads the source unless that is left for later, or writes the
   // first `prompt` ids of a decoder's prompt to all rows.
-  void prepare(Session& session, const Input& input, size_t rows, size_t prompt, bool read) {
+  void prepare(Session& session, const Input& input, size_t prompt, bool read) {
     // Before the source: the keys made from it may depend on the length.
     if (input.reference && facts_.asks_for_length)
       session.set_length(
@@ -79,7 +66,7 @@ class Decoder : public search::BatchedDecoder {
     if (facts_.encoder() || prompt == 0) return;
     attnkit_session* const self = session.get();
     const Ids ids(input.ids.begin(), input.ids.begin() + static_cast<std::ptrdiff_t>(prompt));
-    Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+    Session::write({&self, 1}, Batch(std::vector<Ids>(options_.beams, ids)));
   }
 
   bool is_stopped(const Active& input) const override {

@@ -1,4 +1,4 @@
-// Decodes many inputs: greedily with a batch of sessions that are refilled as they end, or by beam search one by one.
+// Decodes many inputs with a batch of sessions that are refilled as they end.
 #pragma once
 
 #include <functional>

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/greedy.hpp"
+#include "core/base/log_sum.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 

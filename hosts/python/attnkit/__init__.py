@@ -16,12 +16,12 @@ from .incremental import Incremental
 from .model import SOURCE, TARGET, Encoded, Model, ModelInfo
 from .policy import READ, STOP, WRITE, Offline, Policy, View, WaitK, policy_named
 from .runtime import Runtime, abi_minor, version
-from .session import Session, read_all, write_all
+from .session import Session, generate_all, read_all, write_all
 from .streaming import open_streaming
 
 __all__ = [
     "DECODER", "DEVICE", "ENCODER", "ENCODER_DECODER", "INTERNAL", "INVALID", "KNOWS_K_TOTAL", "KNOWS_Q_TOTAL", "NO_MEMORY", "PREFIX",
     "READ", "SOURCE", "STOP", "STREAM", "TARGET", "TRAIN", "UNSUPPORTED", "WRITE", "Block", "Diagnostic", "Encoded", "Error",
     "Incremental", "Model", "ModelInfo", "Offline", "Policy", "Port", "Result", "Run", "Runtime", "Session", "View", "WaitK", "abi_minor",
-    "aligned", "open_streaming", "policy_named", "read_all", "version", "write_all",
+    "aligned", "generate_all", "open_streaming", "policy_named", "read_all", "version", "write_all",
 ]

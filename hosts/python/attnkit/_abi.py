@@ -159,6 +159,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "attnkit_session_set_length": (c_int32, handle, c_double, error),
     "attnkit_session_write": (c_int32, made, c_uint32, tensor, int32s, tensor, error),
     "attnkit_session_generate": (c_int32, handle, c_uint32, int32s, size, error),
+    "attnkit_sessions_generate": (c_int32, made, c_uint32, c_uint32, c_uint32, int32s, c_uint64, size, error),
     "attnkit_session_sample": (c_int32, handle, int32s, c_uint64, POINTER(attnkit_sample_options), int32s, size, error),
     "attnkit_session_save": (c_int32, handle, made, error),
     "attnkit_session_load": (c_int32, handle, c_void_p, c_uint64, made, error),

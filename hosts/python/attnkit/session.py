@@ -183,6 +183,19 @@ class _Step:
         check(self.function(self.handle, 1, self.tensor, None, self.to, self.error), self.err)
 
 
+def generate_all(sessions: Sequence[Session], limit: int = 0, steps: int = 0) -> list[Optional[list[int]]]:
+    """Continues different sessions of one model together, each as generate() does, until one of them has ended, or for so many steps
+    at most where steps is not 0: the ids of those that have ended, None for the others.
+
+    Those go on where they are when they are given again, beside any others, under the limit of their first call.
+    """
+    handles, first = _handles(sessions), sessions[0]
+    n, width = len(handles), first._info.max_length
+    room, lengths = (ctypes.c_int32 * (n * width))(), (ctypes.c_uint64 * n)()
+    call(first._library.attnkit_sessions_generate, handles, n, first._limit(limit), integer(steps, "steps", ctypes.c_uint32), room, width, lengths)
+    return [room[i * width:i * width + length] if length else None for i, length in enumerate(lengths)]
+
+
 def read_all(sessions: Sequence[Session], sources: Batch, last: Optional[Sequence[bool]] = None,
              source_lengths: Optional[Sequence[int]] = None) -> None:
     """Reads a source for each of different sessions of one model, or more of it, and encodes them together.

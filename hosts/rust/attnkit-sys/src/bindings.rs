@@ -450,6 +450,7 @@ extern "C" {
     pub fn attnkit_session_set_length(session: *mut attnkit_session, target_length: f64, err: *mut attn_error) -> i32;
     pub fn attnkit_session_write(sessions: *const *mut attnkit_session, n: u32, tokens: *const attn_tensor, len: *const i32, logits: *const attn_tensor, err: *mut attn_error) -> i32;
     pub fn attnkit_session_generate(session: *mut attnkit_session, limit: u32, ids: *mut i32, n: *mut u64, err: *mut attn_error) -> i32;
+    pub fn attnkit_sessions_generate(sessions: *const *mut attnkit_session, n: u32, limit: u32, steps: u32, ids: *mut i32, width: u64, lengths: *mut u64, err: *mut attn_error) -> i32;
     pub fn attnkit_session_sample(session: *mut attnkit_session, prompt: *const i32, n_prompt: u64, options: *const attnkit_sample_options, ids: *mut i32, n: *mut u64, err: *mut attn_error) -> i32;
     pub fn attnkit_session_save(session: *const attnkit_session, blob: *mut *mut attnkit_blob, err: *mut attn_error) -> i32;
     pub fn attnkit_session_load(model: *const attnkit_model, bytes: *const c_void, n: u64, session: *mut *mut attnkit_session, err: *mut attn_error) -> i32;

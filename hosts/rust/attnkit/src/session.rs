@@ -155,6 +155,20 @@ impl Session {
         Ok(ids)
     }
 
+    /// Continues different sessions of one model together, each as `generate` does, until one of them has ended, or for so
+    /// many steps at most where steps is not 0: the ids of those that have ended, `None` for the others. Those go on where
+    /// they are when they are given again, beside any others, under the limit of their first call.
+    pub fn generate_all(sessions: &mut [&mut Session], limit: usize, steps: u32) -> Result<Vec<Option<Vec<i32>>>> {
+        let most = sessions.first().ok_or_else(|| Error::invalid("no sessions"))?.info.max_length;
+        let handles: Vec<_> = sessions.iter().map(|session| session.handle.get()).collect();
+        let (mut ids, mut lengths) = (vec![0; handles.len() * most], vec![0; handles.len()]);
+        let (n, limit, width) = (handles.len() as u32, limit.min(most) as u32, most as u64);
+        let (to, made) = (ids.as_mut_ptr(), lengths.as_mut_ptr());
+        call(|err| unsafe { sys::attnkit_sessions_generate(handles.as_ptr(), n, limit, steps, to, width, made, err) })?;
+        let each = ids.chunks(most).zip(lengths);
+        Ok(each.map(|(ids, n)| (n > 0).then(|| ids[..n as usize].to_vec())).collect())
+    }
+
     /// Tokens drawn behind a prompt; `each` sees every token before the next is computed, and says whether to go on. A panic of
     /// it ends the call and goes on.
     pub fn sample(&mut self, prompt: &[i32], sampling: &Sampling<'_>, each: impl FnMut(i32) -> bool) -> Result<Vec<i32>> {
