@@ -246,6 +246,35 @@ func TestRows(t *testing.T) {
 	refused(t, attnkit.ReadAll(pair[:1], sources, nil), attnkit.Invalid, "2 sources and 0 of last for 1 sessions")
 	refused(t, attnkit.ReadAll(pair, sources, []bool{true, false}), attnkit.Invalid, "session 1: a source that grows")
 	ok(t, attnkit.ReadAll(pair, sources, nil))
+	stepping, cancel := context.WithCancel(background)
+	for _, ctx := range []context.Context{background, stepping} {
+		whole := []*attnkit.Session{must[*attnkit.Session](t)(pair[0].Fork()), must[*attnkit.Session](t)(pair[1].Fork())}
+		for left := append([]*attnkit.Session(nil), whole...); len(left) > 0; {
+			made := must[[][]int32](t)(attnkit.GenerateAll(ctx, left, 0))
+			for i := len(left) - 1; i >= 0; i-- {
+				if made[i] == nil {
+					continue
+				}
+				at := 0
+				if left[i] == whole[1] {
+					at = 1
+				}
+				if same := must[*attnkit.Session](t)(pair[at].Fork()); !reflect.DeepEqual(made[i], must[[]int32](t)(same.Generate(background, 0))) {
+					t.Fatal("sessions that generate at once differ from each alone")
+				}
+				left = append(left[:i], left[i+1:]...)
+			}
+		}
+	}
+	_, err := attnkit.GenerateAll(background, nil, 0)
+	refused(t, err, attnkit.Invalid, "no sessions")
+	_, err = attnkit.GenerateAll(background, pair, -1)
+	refused(t, err, attnkit.Invalid, "limit -1")
+	cancel()
+	_, err = attnkit.GenerateAll(stepping, pair, 0)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
 	ok(t, attnkit.WriteAll(pair, attnkit.BatchOf(begin, begin, begin), readTogether))
 	forks := []*attnkit.Session{must[*attnkit.Session](t)(one.Fork()), must[*attnkit.Session](t)(two.Fork())}
 	ok(t, attnkit.WriteAll(forks, attnkit.BatchOf(begin, begin, begin), together))

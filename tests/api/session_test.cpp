@@ -143,6 +143,107 @@ TEST(Session, JoinAndLeaveBetweenSteps) {
   EXPECT_EQ(made, expected);
 }
 
+// Sessions of one row and of several beams, which come and go; steps of 0: until one has ended.
+TEST(Session, GenerateTogetherWhatEachDoesAlone) {
+  const Opened o;
+  const std::vector<const char*> texts = {
+      "five euros ; the third of march", "four", "half past three", "two euros", "the first of may", "ten", "one"};
+  struct Active {
+    size_t index;
+    attnkit::Session session;
+  };
+  const auto session_of = [&](size_t i) {
+    attnkit::Session session(o.model, 1 + static_cast<uint32_t>(i) % 4);
+    attnkit::Ids source = o.model.tokenize(attnkit::Side::source, texts[i]);
+    source.push_back(o.model.info().end_id);
+    session.read(source);
+    if (i % 4 == 1) session.generate(1);  // goes on in the middle of a text
+    return session;
+  };
+  for (const uint32_t limit : {0u, 3u}) {
+    std::vector<attnkit::Ids> expected;
+    std::vector<std::vector<std::byte>> states, ends(texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      attnkit::Session alone = session_of(i);
+      expected.push_back(alone.generate(limit));
+      states.push_back(alone.save());
+    }
+    for (const uint32_t steps : {0u, 1u, 3u}) {
+      std::vector<attnkit::Ids> made(texts.size());
+      std::vector<Active> active;
+      for (size_t next = 0; next < texts.size() || !active.empty();) {
+        if (next < texts.size()) {
+          active.push_back({next, session_of(next)});
+          ++next;
+        }
+        std::vector<attnkit_session*> handles;
+        for (const Active& a : active) handles.push_back(a.session.get());
+        const std::vector<attnkit::Ids> ended = attnkit::Session::generate_all(o.model, handles, limit, steps);
+        for (size_t i = 0; i < active.size(); ++i) {
+          made[active[i].index] = ended[i];
+          if (!ended[i].empty()) ends[active[i].index] = active[i].session.save();
+        }
+        std::erase_if(active, [&](const Active& a) { return !made[a.index].empty(); });
+        std::rotate(active.begin(), active.begin() + !active.empty(), active.end());
+      }
+      EXPECT_EQ(made, expected) << limit << " tokens, " << steps << " steps";
+      EXPECT_EQ(ends, states) << limit << " tokens, " << steps << " steps";
+    }
+  }
+}
+
+TEST(Session, AWriteEndsWhatGenerateTogetherBegan) {
+  const Opened o;
+  attnkit::Session session(o.model, 3), same(o.model, 3);
+  for (attnkit::Session* s : {&session, &same}) s->read(o.source());
+  attnkit_session *const self = session.get(), *const other = same.get();
+  for (attnkit_session* const* s : {&self, &other}) attnkit::Session::generate_all(o.model, {s, 1}, 0, 4);
+  EXPECT_EQ(session.save(), same.save());
+  attnkit::Session copy = session.clone();  // of its rows
+  attnkit_session* const its = copy.get();
+  for (attnkit_session* const* s : {&self, &its})
+    attnkit::Session::write({s, 1}, attnkit::Batch(std::vector<attnkit::Ids>(3, {5})));
+  EXPECT_EQ(attnkit::Session::generate_all(o.model, {&self, 1}, 5).front(), copy.generate(5));
+  EXPECT_EQ(attnkit::Session::generate_all(o.model, {&other, 1}).front(), [&] {
+    attnkit::Session whole(o.model, 3);
+    whole.read(o.source());
+    return whole.generate();
+  }());
+}
+
+TEST(Session, RefusesToGenerateTogetherInWordsAndLosesNothing) {
+  const Opened o;
+  attnkit::Session one(o.model, 2), empty(o.model, 1), alone(o.model, 2);
+  for (attnkit::Session* s : {&one, &alone}) s->read(o.source());
+  const attnkit::Model model(o.runtime, path);
+  attnkit::Session foreign(model, 1);
+  attnkit_session *const both[] = {one.get(), empty.get()}, *const twice[] = {one.get(), one.get()};
+  attnkit_session *const others[] = {one.get(), foreign.get()}, *const missing[] = {one.get(), nullptr};
+  const auto width = static_cast<uint64_t>(o.model.info().max_length);
+  attnkit::Ids ids(2 * width);
+  uint64_t lengths[2] = {7, 7};
+  attn_error err{sizeof err, 0, -1, ""};
+  const auto refused = [&](attnkit_session* const* sessions, uint32_t n, uint32_t limit, uint64_t room) {
+    EXPECT_EQ(attnkit_sessions_generate(sessions, n, limit, 2, ids.data(), room, lengths, &err), ATTN_INVALID);
+    return std::string(err.message);
+  };
+  EXPECT_EQ(refused(both, 0, 0, width), "no sessions");
+  EXPECT_NE(refused(missing, 2, 0, width).find("NULL"), std::string::npos) << err.message;
+  EXPECT_NE(refused(twice, 2, 0, width).find("stands twice"), std::string::npos) << err.message;
+  EXPECT_NE(refused(others, 2, 0, width).find("one model"), std::string::npos) << err.message;
+  EXPECT_NE(refused(both, 2, 0, width - 1).find("width"), std::string::npos) << err.message;
+  EXPECT_NE(refused(both, 2, 9, 8).find("width 8"), std::string::npos) << err.message;
+  EXPECT_EQ(attnkit_sessions_generate(both, 1, 0, 2, nullptr, width, lengths, &err), ATTN_INVALID);
+  EXPECT_EQ(attnkit_sessions_generate(both, 1, 0, 2, ids.data(), width, nullptr, &err), ATTN_INVALID);
+  // In every call one goes no further, and the session beside it nothing at all.
+  for (int call = 0; call < 3; ++call)
+    EXPECT_EQ(refused(both, 2, 0, width).find("session 1: no source was read yet"), 0u) << err.message;
+  EXPECT_EQ(lengths[0], 7u);
+  EXPECT_EQ(attnkit::Session::generate_all(o.model, {both, 1}).front(), alone.generate());
+  empty.read(o.source());
+  EXPECT_FALSE(attnkit::Session::generate_all(o.model, {both + 1, 1}).front().empty());
+}
+
 TEST(Session, RefusesWrongReadsOfMany) {
   const Opened o;
   attnkit::Session one(o.model, 1), two(o.model, 1);

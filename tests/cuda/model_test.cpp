@@ -126,6 +126,33 @@ TEST(DeviceModel, ReadsManySourcesAtOnce) {
   EXPECT_EQ(b.generate(0), translated(both.cpu, two[1], 1));
 }
 
+// By what the device found of their scores, which a session of other rules beside them may change.
+TEST(DeviceModel, ContinuesManySessionsTogether) {
+  const Both both = translators("softmax/leap/softmax");
+  const std::vector<Tokens> texts = sources(*both.cpu, 5, 31);
+  std::vector<std::unique_ptr<Session>> all;
+  std::vector<Session*> going;
+  std::vector<Tokens> expected, made(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const int beams = 1 + static_cast<int>(i) % 3;
+    expected.push_back(translated(both.cpu, texts[i], beams));
+    all.push_back(std::make_unique<Session>(both.device, beams));
+    all.back()->read(row(texts[i]));
+  }
+  for (const int64_t steps : {3, 0})
+    for (bool goes_on = true; goes_on; goes_on = steps == 0) {
+      going.clear();
+      std::vector<size_t> which;
+      for (size_t i = 0; i < all.size(); ++i)
+        if (made[i].empty()) going.push_back(all[i].get()), which.push_back(i);
+      if (going.empty()) break;
+      const auto ended = Session::generate(going, 0, steps);
+      for (size_t i = 0; i < which.size(); ++i)
+        if (ended[i]) made[which[i]] = *ended[i];
+    }
+  EXPECT_EQ(made, expected);
+}
+
 TEST(DeviceModel, ClonesReordersAndMovesSessions) {
   const Both both = translators("softmax/leap/softmax");
   const Tokens source = sources(*both.cpu, 1)[0], begin(3, both.cpu->vocabulary(true)->begin_id()), next{5, 6, 7};

@@ -126,6 +126,16 @@ class Session(PackageTest):
         self.refused("2 sources and 0 of last for 1 sessions", attnkit.read_all, read[:1], [self.source, self.source])
         self.refused("session 1: a source that grows", attnkit.read_all, read, [self.source, self.source], [True, False])
         attnkit.read_all(read, [self.source, self.source])
+        ended = {}
+        going = [session.clone() for session in read]
+        alone = [session.clone().generate() for session in read]
+        while going:
+            made = attnkit.generate_all(going, steps=2)
+            ended |= {session.rows: ids for session, ids in zip(going, made) if ids}
+            going = [session for session, ids in zip(going, made) if not ids]
+        self.assertEqual([ended[1], ended[2]], alone)
+        self.refused("no sessions", attnkit.generate_all, [])
+        self.refused("steps", attnkit.generate_all, read, 0, -1)
         self.assertEqual(logits, attnkit.write_all(read, tokens).tolist())
         self.refused("no sessions", attnkit.write_all, [], [])
         self.refused("twice", attnkit.write_all, [together[0], together[0]], [[1], [1]])

@@ -143,6 +143,15 @@ fn many_sessions_and_rows_at_once() {
     assert!(message(Session::read_all(&mut both, &sources, &[true])).contains("2 sources and 1 of last for 2 sessions"));
     assert!(message(Session::read_all(&mut both, &sources, &[true, false])).contains("session 1: a source that grows"));
     Session::read_all(&mut both, &sources, &[true, true]).unwrap();
+    let expected: Vec<_> = both.iter().map(|s| s.fork().unwrap().generate(0).unwrap()).collect();
+    let mut made = Session::generate_all(&mut both, 0, 0).unwrap();
+    for (i, ended) in made.iter_mut().enumerate() {
+        while ended.is_none() {
+            *ended = Session::generate_all(&mut both[i..i + 1], 0, 1).unwrap().remove(0);
+        }
+    }
+    assert_eq!(made.into_iter().flatten().collect::<Vec<_>>(), expected);
+    assert!(message(Session::generate_all(&mut [], 0, 0)).contains("no sessions"));
     let mut read_together = vec![0.0; 3 * n];
     Session::write_all(&mut both, &tokens, Some(&mut read_together)).unwrap();
     assert_eq!(read_together, alone);
