@@ -11,7 +11,7 @@ namespace {
 // One token for each row.
 Ids ids_of(const std::vector<int32_t>& next) { return {next.data(), 1, std::ssize(next), 1, nullptr}; }
 
-// What a device finds in one step of all that it serves.
+// The results of one step of a device that serve all of them.
 StepResult needs(std::span<Session* const> sessions, std::span<Generation* const> generations) {
   StepResult all{StepResult::best};
   for (size_t i = 0; i < sessions.size(); ++i) {

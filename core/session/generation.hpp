@@ -1,4 +1,4 @@
-// What a session writes by itself, greedily or drawn (core/session/drawing.cpp) or by beam search
+// The tokens that a session writes by itself, greedily or drawn (core/session/drawing.cpp) or by beam search
 // (core/session/beam.cpp), one step at a time: between any two of them sessions join others and leave them.
 #pragma once
 
@@ -18,7 +18,7 @@ class Session;
 class Generation {
  public:
   virtual ~Generation() = default;
-  // What a device is to find of the scores of each row for the next choice; `scores`: all of them are needed.
+  // The scores of each row that the next choice needs of a device; `scores`: all of them.
   virtual StepResult needs(const Session& session) const = 0;
   // Chooses the next token of each row, and brings the rows into their order.  found: what a device found, the
   // session's from `first_row` on; NULL: session.last().  Throws Error as Session::next_scores; nothing was chosen

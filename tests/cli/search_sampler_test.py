@@ -90,7 +90,7 @@ class Sampler(SearchTest):
         for mode in ("random", "unsteady"):
             self.log.unlink()
             self.out = self.folder / mode
-            process = self.start(*self.options(mode, *options), "--progress", "none")
+            process = self.start(*self.options("silent", *options), "--progress", "none")  # so that it is killed between two answers
             self.wait_for(lambda: len(self.asked()) > 2, process)
             process.send_signal(signal.SIGKILL)
             process.communicate()

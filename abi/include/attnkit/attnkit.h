@@ -57,8 +57,7 @@ typedef struct attnkit_diagnostic {
   int32_t code, line, column; /* AK<code>; line and column from 1, in bytes; 0: no place */
   const char *message, *help; /* help may be NULL */
 } attnkit_diagnostic;
-/* Receives the diagnostics sorted by place, on the calling thread before the function returns.
- * Lifetime  The diagnostic is valid until the callback returns. */
+/* Receives the diagnostics sorted by place, on the calling thread before the function returns; valid until then. */
 typedef void (*attnkit_diagnose)(uintptr_t context, const attnkit_diagnostic* diagnostic);
 
 /* Sizes of a model, from which a host sizes its buffers. */
@@ -86,8 +85,7 @@ typedef struct attnkit_stream_view {
   uint32_t struct_size, ended; /* ended: 1 once the whole source was read */
   int64_t read, written;       /* units of the source; tokens of the target, without <s> */
 } attnkit_stream_view;
-/* Called before every action, on the calling thread and before anything is computed for it.
- * Lifetime  view is valid until the callback returns. */
+/* Called on the calling thread before every action and before anything is computed for it; view is valid until then. */
 typedef uint32_t (*attnkit_decide)(uintptr_t context, const attnkit_stream_view* view);
 
 /* One action that was taken. */
@@ -144,9 +142,7 @@ ATTNKIT_API const char* attnkit_version(void);
  * Lifetime  Valid until destroy. */
 ATTNKIT_API const char* attnkit_text_data(const attnkit_text* text, uint64_t* bytes);
 ATTNKIT_API void attnkit_text_destroy(attnkit_text* text);
-
-/* Returns the bytes, *bytes of them.
- * Lifetime  Valid until destroy. */
+/* Returns the bytes, *bytes of them, which are valid until destroy. */
 ATTNKIT_API const void* attnkit_blob_data(const attnkit_blob* blob, uint64_t* bytes);
 ATTNKIT_API void attnkit_blob_destroy(attnkit_blob* blob);
 
@@ -161,7 +157,6 @@ ATTNKIT_API void attnkit_runtime_destroy(attnkit_runtime* runtime);
  * citation, options with types, defaults and bounds; per role whether it can sit there, causal, streaming, state bytes
  * and flops or the refusal), skipped files with the reason. */
 ATTNKIT_API int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
-
 /* Returns JSON "attnkit.plugin-list/1": name, device and file of the loaded plugins, skipped files with the reason.
  * Calls no plugin. */
 ATTNKIT_API int32_t attnkit_runtime_list(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
@@ -193,21 +188,18 @@ ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int
  *           as attnkit_model_features makes them; source_len then counts samples or frames, and a remainder at the end
  *           that makes no whole row of the encoder is left out.
  * Numbers   Rows past a length give zeros.  Lengths that mechanisms need are predicted as [length] says.
- * Errors    INVALID: shapes, lengths beyond max_length, ids outside the vocabulary (where = -1).  UNSUPPORTED,
- *           NO_MEMORY. */
+ * Errors    INVALID: shapes, lengths beyond max_length, ids outside the vocabulary.  UNSUPPORTED, NO_MEMORY. */
 ATTNKIT_API int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source,
                                           const int32_t* source_len, const attn_tensor* target,
                                           const int32_t* target_len, const attn_tensor* out, attn_error* err);
 /* Computes the encoder's part of attnkit_model_forward alone, once for several decoders, and keeps the AUX sequences
  * that mechanisms of the encoder hand to those of the decoder.
- * Shapes    As forward.
- * Errors    As forward; INVALID: a model without an encoder or without a decoder, a source without data. */
+ * Errors    As forward, and so are shapes; INVALID: a model without encoder or decoder, a source without data. */
 ATTNKIT_API int32_t attnkit_model_encode(const attnkit_model* model, const attn_tensor* source,
                                          const int32_t* source_len, attnkit_encoded** encoded, attn_error* err);
 ATTNKIT_API void attnkit_encoded_destroy(attnkit_encoded* encoded);
-/* Computes the rest of attnkit_model_forward.  encoded may come from another model with the same encoder: the same
- * dimensions of [model], the same weights file, the same mechanisms with the same options in every block of the
- * encoder.
+/* Computes the rest of attnkit_model_forward.  encoded may come from another model with the same encoder: dimensions of
+ * [model], weights file, and the mechanisms with their options in every block of it.
  * Numbers   Bitwise those of forward for that source and this target.
  * Errors    As forward; INVALID: another encoder, another number of rows, a model without an encoder or a decoder. */
 ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnkit_encoded* encoded,
@@ -294,11 +286,10 @@ ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint
  * Errors    As write; INVALID: [decode] leaves no token that may come. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
-/* Continues n different sessions of one model together, each as generate does, until one of them has ended, or for so
- * many steps at most where steps is not 0.  Those that go on stand where their rows are; a later call, beside any
- * others, goes on with them, under the limit of their first.  A write or reorder in between ends that.  Since minor 1.
- * Shapes    ids (n, width), width at least limit, or max_length when it is 0; lengths (n): tokens of those that have
- *           ended, 0 of the others.
+/* Continues n different sessions of one model together, each as generate does, until one of them has ended, or for at
+ * most `steps` tokens where that is not 0.  Given again, beside any others, those that have not ended go on, under the
+ * limit of their first call; a write or reorder in between makes them begin anew.  Since minor 1.
+ * Shapes    ids (n, width), width at least limit, or max_length when it is 0; lengths (n), 0 where one has not ended.
  * Numbers   Bitwise those of each session alone.
  * Errors    As write and generate, in words that say which session: the others lose nothing, call again without it. */
 ATTNKIT_API int32_t attnkit_sessions_generate(attnkit_session* const* sessions, uint32_t n, uint32_t limit,
@@ -320,8 +311,7 @@ ATTNKIT_API int32_t attnkit_session_sample(attnkit_session* session, const int32
  * of its weights, so the files may lie elsewhere; the format is described in core/session/blob.hpp. */
 ATTNKIT_API int32_t attnkit_session_save(const attnkit_session* session, attnkit_blob** blob, attn_error* err);
 /* Makes a session from saved bytes.  They must come from someone you trust: a checksum guards them against damage only.
- * Errors    INVALID: bytes that are damaged, truncated, from another model or of a later format.  Nothing is made then.
- */
+ * Errors    INVALID: bytes that are damaged, truncated, from another model or of a later format. */
 ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void* bytes, uint64_t n,
                                          attnkit_session** session, attn_error* err);
 /* Decodes a source that arrives unit by unit (words, chunks of speech) simultaneously and greedily, in an empty session

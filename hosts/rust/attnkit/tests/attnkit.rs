@@ -144,10 +144,12 @@ fn many_sessions_and_rows_at_once() {
     assert!(message(Session::read_all(&mut both, &sources, &[true, false])).contains("session 1: a source that grows"));
     Session::read_all(&mut both, &sources, &[true, true]).unwrap();
     let expected: Vec<_> = both.iter().map(|s| s.fork().unwrap().generate(0).unwrap()).collect();
-    let mut made = Session::generate_all(&mut both, 0, 0).unwrap();
+    let mut forks: Vec<_> = both.iter().map(|s| s.fork().unwrap()).collect();
+    let mut going: Vec<_> = forks.iter_mut().collect();
+    let mut made = Session::generate_all(&mut going, 0, 0).unwrap();
     for (i, ended) in made.iter_mut().enumerate() {
         while ended.is_none() {
-            *ended = Session::generate_all(&mut both[i..i + 1], 0, 1).unwrap().remove(0);
+            *ended = Session::generate_all(&mut going[i..i + 1], 0, 1).unwrap().remove(0);
         }
     }
     assert_eq!(made.into_iter().flatten().collect::<Vec<_>>(), expected);
