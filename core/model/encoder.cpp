@@ -20,8 +20,8 @@ void check_ids(const Ids& ids, const char* side, const Tokenizer* vocabulary, in
     for (int64_t i = 0; i < n; ++i) {
       const int32_t id = ids.data[b * ids.stride + i];
       if (id < 0 || id >= vocabulary->size())
-        fail(ATTN_INVALID, "{}: row {} position {}: id {} is outside the vocabulary of {} tokens", side, b, i, id,
-             vocabulary->size());
+        fail(ATTN_INVALID, "{}: {}position {}: id {} is outside the vocabulary of {} tokens", side,
+             ids.batch > 1 ? fmt::format("row {} ", b) : "", i, id, vocabulary->size());
     }
   }
 }

@@ -26,13 +26,12 @@ void BatchedDecoder::search(const Model& model, size_t count, size_t rows, uint3
     try {
       made = Session::generate_all(model, handles_, limit);
     } catch (const Error& e) {
-      // The others lost nothing, so going on one by one finds the input that is at fault.
-      for (size_t i = 0; i < active_.size(); ++i) try {
-          Session::generate_all(model, {&handles_[i], 1}, limit, 1);
-        } catch (const Error& of_one) {
-          fail_at(active_[i].index, of_one);
-        }
-      fail_at(active_.front().index, e);
+      // It says which of them is at fault, if one is.
+      const size_t at = e.where() < 0 ? 0 : static_cast<size_t>(e.where());
+      std::string message = e.what();
+      if (const std::string prefix = fmt::format("session {}: ", at); message.starts_with(prefix))
+        message.erase(0, prefix.size());
+      fail_at(active_[at].index, Error(e.code(), message));
     }
     for (size_t i = 0; i < active_.size(); ++i) {
       active_[i].position = made[i].size();

@@ -69,7 +69,7 @@ class Together {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      fail(e.code(), "session {}: {}", i, e.what());
+      throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));
     }
   }
 

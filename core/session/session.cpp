@@ -217,14 +217,17 @@ void Session::check_reads(std::span<Session* const> sessions, const SourceBatch&
     fail(ATTN_INVALID, "this model has no encoder: write the prompt instead of reading a source");
   if (n == 1) sessions.front()->check_one_row(sources.batch == 1);
   if (sources.batch != n) fail(ATTN_INVALID, "{} rows of sources for {} sessions", sources.batch, n);
-  model->check_source(sources);
+  for (int64_t i = 0; i < n; ++i)
+    if (const int64_t length = sources.length_of(i); length < 0 || length > sources.length)
+      fail(ATTN_INVALID, "source: row {} has length {}, possible are 0 to {}", i, length, sources.length);
   for (int64_t i = 0; i < n; ++i) {
     const auto at = static_cast<size_t>(i);
     try {
+      model->check_source(sources.row(i));
       sessions[at]->check_read(sources.row(i), last[at] != 0);
     } catch (const Error& e) {
       if (n == 1) throw;
-      fail(e.code(), "session {}: {}", i, e.what());
+      throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));
     }
   }
 }

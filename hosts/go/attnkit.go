@@ -67,7 +67,7 @@ type Diagnostic struct {
 type Error struct {
 	Code        Code
 	Message     string       // one line: the thing, its value, the limit, what to do
-	Where       int          // index of the option or port at fault, or -1
+	Where       int          // index of the option, port or session at fault, or -1
 	Diagnostics []Diagnostic // everything that is wrong with a manifest, sorted by place
 }
 

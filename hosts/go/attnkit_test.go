@@ -95,6 +95,20 @@ func TestTranslate(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
+	texts := []string{english, "half past three", "", "ten", "two euros"}
+	for _, batch := range []int{1, 2, 16} {
+		for i, got := range must[[]string](t)(m.TranslateAll(background, texts, 2, 0, batch)) {
+			if alone := must[string](t)(m.Translate(background, texts[i], 2, 0)); got != alone {
+				t.Fatal(got, alone)
+			}
+		}
+		_, err := m.TranslateAll(background, []string{"ten", "a zebra", "two"}, 1, 0, batch)
+		refused(t, err, attnkit.Invalid, "text 1: ")
+		_, err = m.TranslateAll(background, []string{"ten", "two", strings.Repeat("ten ", 1000)}, 1, 0, batch)
+		refused(t, err, attnkit.Invalid, "text 2: source: 1001 tokens")
+	}
+	_, err := m.TranslateAll(background, texts, 1, 0, 0)
+	refused(t, err, attnkit.Invalid, "batch 0")
 	if m.Info().Kind != attnkit.EncoderDecoder || len(m.Warnings()) != 0 {
 		t.Fatal(m.Info(), m.Warnings())
 	}

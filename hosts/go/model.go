@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"runtime/cgo"
+	"strings"
 	"unsafe"
 )
 
@@ -375,25 +377,9 @@ func (m *Model) Translate(ctx context.Context, text string, beams, limit int) (s
 		return "", err
 	}
 	defer session.Close()
-	side := TargetSide
-	if m.info.Kind == EncoderDecoder {
-		side = SourceSide
-	}
-	ids, err := m.Tokenize(side, text)
-	if err != nil {
-		return "", err
-	}
-	if side == SourceSide {
-		err = session.Read(IDs(append(ids, m.info.EndID)...), true)
-	} else {
-		if m.info.BeginID >= 0 {
-			ids = append([]int32{m.info.BeginID}, ids...)
-		}
-		rows := make([][]int32, session.Rows())
-		for i := range rows {
-			rows[i] = ids
-		}
-		err = session.Write(BatchOf(rows...), nil)
+	source, err := m.begin(session, text)
+	if err == nil && source != nil {
+		err = session.Read(IDs(source...), true)
 	}
 	if err != nil {
 		return "", err
@@ -403,4 +389,98 @@ func (m *Model) Translate(ctx context.Context, text string, beams, limit int) (s
 		return "", err
 	}
 	return m.Detokenize(TargetSide, made)
+}
+
+// begin returns the source that a session is to read; where a decoder continues the text it writes that, and returns nil.
+func (m *Model) begin(session *Session, text string) ([]int32, error) {
+	if m.info.Kind == EncoderDecoder {
+		ids, err := m.Tokenize(SourceSide, text)
+		return append(ids, m.info.EndID), err
+	}
+	ids, err := m.Tokenize(TargetSide, text)
+	if err != nil {
+		return nil, err
+	}
+	if m.info.BeginID >= 0 {
+		ids = append([]int32{m.info.BeginID}, ids...)
+	}
+	rows := make([][]int32, session.Rows())
+	for i := range rows {
+		rows[i] = ids
+	}
+	return nil, session.Write(BatchOf(rows...), nil)
+}
+
+// TranslateAll gives what Translate does for each of many texts, up to batch of them decoded together; an error says of
+// which text.  It looks at ctx after every step.
+func (m *Model) TranslateAll(ctx context.Context, texts []string, beams, limit, batch int) ([]string, error) {
+	if batch < 1 {
+		return nil, invalid("batch %d: it must be 1 or more", batch)
+	}
+	made := make([]string, len(texts))
+	var going []*Session
+	var numbers []int // of their texts
+	defer func() {
+		for _, session := range going {
+			session.Close()
+		}
+	}()
+	for next := 0; next < len(texts) || len(going) > 0; {
+		before := len(going)
+		var sources [][]int32
+		for ; next < len(texts) && len(going) < batch; next++ {
+			session, err := NewSession(m, beams)
+			if err != nil {
+				return nil, err
+			}
+			going, numbers = append(going, session), append(numbers, next)
+			source, err := m.begin(session, texts[next])
+			if err != nil {
+				return nil, ofText(err, numbers[len(numbers)-1:], len(texts))
+			}
+			if source != nil {
+				sources = append(sources, source)
+			}
+		}
+		if len(sources) > 0 {
+			if err := ReadAll(going[before:], BatchOf(sources...), nil); err != nil {
+				return nil, ofText(err, numbers[before:], len(texts))
+			}
+		}
+		ended, err := GenerateAll(ctx, going, limit)
+		if err != nil {
+			return nil, ofText(err, numbers, len(texts))
+		}
+		left := 0
+		for i, ids := range ended {
+			if ids == nil {
+				going[left], numbers[left] = going[i], numbers[i]
+				left++
+				continue
+			}
+			going[i].Close()
+			if made[numbers[i]], err = m.Detokenize(TargetSide, ids); err != nil {
+				return nil, err
+			}
+		}
+		going, numbers = going[:left], numbers[:left]
+	}
+	return made, nil
+}
+
+// ofText says of which of `count` texts an error is; numbers: those of the call.
+func ofText(err error, numbers []int, count int) error {
+	var failed *Error
+	if !errors.As(err, &failed) || count == 1 {
+		return err
+	}
+	at := failed.Where
+	if len(numbers) == 1 {
+		at = 0
+	}
+	if at < 0 {
+		return err
+	}
+	message := strings.TrimPrefix(failed.Message, fmt.Sprintf("session %d: ", at))
+	return &Error{Code: failed.Code, Message: fmt.Sprintf("text %d: %s", numbers[at], message), Where: -1}
 }

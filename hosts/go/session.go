@@ -271,7 +271,7 @@ func useAll(sessions []*Session, f func(**C.attnkit_session, C.uint32_t, *C.attn
 }
 
 // Generate goes on until </s> or the limit, 0: as [decode] says, or 1.5 times the source and 20; greedy with one row, beam
-// search with more.  A greedy session looks at ctx after every token, and then returns what it has; beam search looks once.
+// search with more.  It looks at ctx after every token; a greedy session then returns what it has.
 func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
 	if s.rows == 1 && ctx.Done() != nil {
 		return s.Sample(ctx, nil, Sampling{Limit: limit}, nil)
@@ -285,7 +285,14 @@ func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
 	if limit > s.info.MaxLength {
 		limit = s.info.MaxLength
 	}
-	return s.generate(limit)
+	if ctx.Done() == nil {
+		return s.generate(limit)
+	}
+	made, err := GenerateAll(ctx, []*Session{s}, limit)
+	if err != nil {
+		return nil, err
+	}
+	return made[0], nil
 }
 
 func (s *Session) generate(limit int) ([]int32, error) {

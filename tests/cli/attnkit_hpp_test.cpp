@@ -35,6 +35,30 @@ TEST_F(AttnkitHpp, TranslatesLikeItsParts) {
   EXPECT_FALSE(model.translate("one two three", 3, 5).empty());
 }
 
+TEST_F(AttnkitHpp, TranslatesManyTextsAsEachAlone) {
+  const std::vector<std::string> texts = {"one two three", "", "three one", "two", "one one two three three"};
+  for (const uint32_t beams : {1u, 3u})
+    for (const size_t batch : {1, 2, 16}) {
+      std::vector<std::string> alone;
+      for (const std::string& text : texts) alone.push_back(model.translate(text, beams));
+      EXPECT_EQ(model.translate_all(texts, beams, 0, batch), alone) << beams << ' ' << batch;
+      const auto refused = [&](const std::vector<std::string>& some) -> std::string {
+        try {
+          model.translate_all(some, beams, 0, batch);
+          return "";
+        } catch (const attnkit::Error& e) {
+          return e.what();
+        }
+      };
+      EXPECT_TRUE(refused({"one", "a zebra", "two"}).starts_with("text 1: ")) << batch;
+      std::string words = "one";
+      for (int32_t i = 0; i < model.info().max_length; ++i) words += " two";
+      EXPECT_TRUE(refused({"one", "two", words}).starts_with("text 2: source: ")) << refused({"one", "two", words});
+    }
+  EXPECT_THROW(model.translate_all(texts, 1, 0, 0), attnkit::Error);
+  EXPECT_TRUE(model.translate_all({}).empty());
+}
+
 TEST_F(AttnkitHpp, WritesManySessionsAtOnce) {
   const attnkit_model_info info = model.info();
   std::vector<attnkit::Session> sessions;

@@ -55,8 +55,17 @@ class Model(PackageTest):
                 for text in TEXTS:
                     said = self.run_ok("run", self.folder / name / "model.toml", "--text", text, "--beams", beams).out
                     self.assertEqual(model.translate(text, beams) + "\n", said)
+                alone = [model.translate(text, beams) for text in TEXTS]
+                for batch in (1, 2, 16):
+                    self.assertEqual(model.translate_all(TEXTS, beams, batch=batch), alone)
+                    self.refused("text 1: ", model.translate_all, [TEXTS[0], "a zebra", TEXTS[1]], beams, batch=batch)
+                    self.refused("text 2: ", model.translate_all, [*TEXTS[:2], "two " * 100], beams, batch=batch)
             self.assertEqual(model.translate(TEXTS[0], limit=1) + "\n",
                              self.run_ok("run", self.folder / name / "model.toml", "--text", TEXTS[0], "--limit", 1).out)
+
+        self.assertEqual(model.translate_all([]), [])
+        self.refused("batch 0", model.translate_all, TEXTS, batch=0)
+        self.assertRaises(TypeError, model.translate_all, TEXTS[0])
 
     def test_info(self):
         info = self.tiny().info

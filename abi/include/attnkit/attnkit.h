@@ -261,7 +261,7 @@ ATTNKIT_API int32_t attnkit_session_read(attnkit_session* session, const attn_te
  * Shapes    source (n, S) or frames (n, T, features) as in read; source_len (n): how much of each row is real, or NULL =
  *           all; last (n) or NULL = all 1.
  * Numbers   Bitwise those of attnkit_session_read for each session alone.
- * Errors    As read, in words that say which row or session; INVALID: sessions of different models, a session twice.  No
+ * Errors    As read; where: which session.  INVALID: sessions of different models, a session twice.  No
  *           session has then changed: leave out the one at fault and call again.  After NO_MEMORY or a failing plugin
  *           none has read anything, and those whose second read it was refuse all but destroy. */
 ATTNKIT_API int32_t attnkit_sessions_read(attnkit_session* const* sessions, uint32_t n, const attn_tensor* source,
@@ -291,7 +291,7 @@ ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t 
  * limit of their first call; a write or reorder in between makes them begin anew.  Since minor 1.
  * Shapes    ids (n, width), width at least limit, or max_length when it is 0; lengths (n), 0 where one has not ended.
  * Numbers   Bitwise those of each session alone.
- * Errors    As write and generate, in words that say which session: the others lose nothing, call again without it. */
+ * Errors    As write and generate; where: which session.  The others lose nothing: call again without it. */
 ATTNKIT_API int32_t attnkit_sessions_generate(attnkit_session* const* sessions, uint32_t n, uint32_t limit,
                                               uint32_t steps, int32_t* ids, uint64_t width, uint64_t* lengths,
                                               attn_error* err);

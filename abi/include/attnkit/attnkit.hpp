@@ -43,7 +43,7 @@ class Error : public std::runtime_error {
   Error(int32_t code, const std::string& message, int32_t where = -1, std::vector<Diagnostic> diagnostics = {})
       : std::runtime_error(message), code_(code), where_(where), diagnostics_(std::move(diagnostics)) {}
   int32_t code() const { return code_; }    // ATTN_INVALID, ...
-  int32_t where() const { return where_; }  // index of the option or port at fault, or -1
+  int32_t where() const { return where_; }  // index of the option, port or session at fault, or -1
   const std::vector<Diagnostic>& diagnostics() const { return diagnostics_; }  // of a manifest, sorted by place
 
  private:
@@ -268,6 +268,9 @@ class Model : public detail::Handle<attnkit_model, attnkit_model_destroy> {
   // The same for a model that takes speech.
   template <Samples S>
   std::string translate(const S& samples, uint32_t beams = 0, uint32_t limit = 0) const;
+  // The same of many texts, up to `batch` of them decoded together; an error says of which text.
+  std::vector<std::string> translate_all(std::span<const std::string> texts, uint32_t beams = 0, uint32_t limit = 0,
+                                         size_t batch = 16) const;
 
  private:
   template <class Source>
@@ -498,18 +501,55 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
 };
 
 inline std::string Model::translate(const std::string& text, uint32_t beams, uint32_t limit) const {
+  return translate_all({&text, 1}, beams, limit).front();
+}
+
+inline std::vector<std::string> Model::translate_all(std::span<const std::string> texts, uint32_t beams, uint32_t limit,
+                                                     size_t batch) const {
+  if (batch == 0) throw Error(ATTN_INVALID, "batch 0: it must be 1 or more");
   const attnkit_model_info i = info();
   const uint32_t rows = beams ? beams : i.beams;
   const bool pair = i.kind == ATTNKIT_ENCODER_DECODER;
-  Session session(*this, rows);
-  attnkit_session* const self = session.get();
-  Ids ids = tokenize(pair ? Side::source : Side::target, text);
-  if (pair)
-    ids.push_back(i.end_id);
-  else if (i.begin_id >= 0)
-    ids.insert(ids.begin(), i.begin_id);
-  pair ? session.read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
-  return detokenize(Side::target, session.generate(limit));
+  std::vector<std::string> made(texts.size());
+  std::vector<std::pair<size_t, Session>> going;  // by the number of the text
+  // Says of which text an error is that a call for the sessions from `first` on has.
+  const auto named = [&](size_t first, const auto& call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      const bool single = going.size() - first == 1;
+      if (texts.size() == 1 || (e.where() < 0 && !single)) throw;
+      const size_t at = single ? 0 : static_cast<size_t>(e.where());
+      const std::string message = e.what(), before = "session " + std::to_string(at) + ": ";
+      throw Error(e.code(), "text " + std::to_string(going[first + at].first) + ": " +
+                                message.substr(message.starts_with(before) ? before.size() : 0));
+    }
+  };
+  for (size_t next = 0; next < texts.size() || !going.empty();) {
+    const size_t before = going.size();
+    std::vector<Ids> sources;
+    for (; next < texts.size() && going.size() < batch; ++next) {
+      going.emplace_back(next, Session(*this, rows));
+      named(going.size() - 1, [&] {
+        Ids ids = tokenize(pair ? Side::source : Side::target, texts[next]);
+        attnkit_session* const self = going.back().second.get();
+        if (!pair && i.begin_id >= 0) ids.insert(ids.begin(), i.begin_id);
+        if (!pair) return Session::write({&self, 1}, Batch(std::vector<Ids>(rows, ids)));
+        ids.push_back(i.end_id);
+        sources.push_back(std::move(ids));
+      });
+    }
+    std::vector<attnkit_session*> handles;
+    for (const auto& [text, session] : going) handles.push_back(session.get());
+    if (!sources.empty()) named(before, [&] { Session::read_all(std::span(handles).subspan(before), Batch(sources)); });
+    std::vector<Ids> ended;
+    named(0, [&] { ended = Session::generate_all(*this, handles, limit); });
+    for (size_t s = 0; s < ended.size(); ++s)
+      if (!ended[s].empty()) made[going[s].first] = detokenize(Side::target, ended[s]);
+    size_t at = 0;
+    std::erase_if(going, [&](const auto&) { return !ended[at++].empty(); });
+  }
+  return made;
 }
 
 template <Samples S>

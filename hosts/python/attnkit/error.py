@@ -23,7 +23,7 @@ class Diagnostic(NamedTuple):
 class Error(Exception):
     """A call that was refused or failed.
 
-    code: INVALID, ...; message: one line; where: index of the option or port at fault, or -1; diagnostics: everything that
+    code: INVALID, ...; message: one line; where: index of the option, port or session at fault, or -1; diagnostics: everything that
     is wrong with a manifest, sorted by place.
     """
 

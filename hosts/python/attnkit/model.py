@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import itertools
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from ._abi import ATTNKIT_ENCODER, ATTNKIT_ENCODER_DECODER, ATTNKIT_ERROR, attnkit_diagnose, attnkit_model_info, sized
-from ._arguments import MOST_ROWS, c_path, c_text, instance, integer, integers
+from ._arguments import MOST_ROWS, c_path, c_text, instance, integer, integers, whole
 from ._call import Handle, blob_of, call, make, text_of
 from ._tensor import INT32, Rows, Tensor, ids as ids_of, result, source as source_of
 from .block import ROLES
 from .error import INVALID, Diagnostic, Error
 from .runtime import Runtime
-from .session import Session
+from .session import Session, generate_all, read_all
 
 if TYPE_CHECKING:
     from ._types import Array, Batch, Ids, Path
@@ -199,13 +201,59 @@ class Model(Handle):
 
     def translate(self, text: str, beams: int = 0, limit: int = 0) -> str:
         """Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text."""
-        with Session(self, integer(beams, "beams", ctypes.c_uint32, MOST_ROWS)) as session:
-            if self.info.kind == ATTNKIT_ENCODER_DECODER:
-                session.read([*self.tokenize(SOURCE, text), self.info.end_id])
-            else:
-                first = [self.info.begin_id] if self.info.begin_id >= 0 else []
-                session.write([first + self.tokenize(TARGET, text)] * session.rows)
-            return self.detokenize(TARGET, session.generate(limit))
+        return self.translate_all([text], beams, limit)[0]
+
+    def translate_all(self, texts: Sequence[str], beams: int = 0, limit: int = 0, batch: int = 16) -> list[str]:
+        """Gives what translate() gives for each of many texts, up to `batch` of them decoded together; an error says of which text."""
+        if isinstance(texts, str):
+            raise TypeError("texts must be a sequence of str, not str")
+        rows, made = integer(beams, "beams", ctypes.c_uint32, MOST_ROWS), [""] * len(texts)
+        if whole(batch, "batch") < 1:
+            raise Error(INVALID, f"batch {batch}: it must be 1 or more")
+        going: dict[int, Session] = {}
+        coming = iter(range(len(texts)))
+        try:
+            while True:
+                before = len(going)
+                for n in itertools.islice(coming, batch - before):
+                    going[n] = Session(self, rows)
+                self._begin(dict(itertools.islice(going.items(), before, None)), texts)
+                if not going:
+                    return made
+                with _naming(list(going), len(texts)):
+                    ended = generate_all(list(going.values()), limit)
+                for n, ids in zip(list(going), ended):
+                    if ids:
+                        made[n] = self.detokenize(TARGET, ids)
+                        going.pop(n).close()
+        finally:
+            for session in going.values():
+                session.close()
+
+    def _begin(self, sessions: dict[int, Session], texts: Sequence[str]) -> None:
+        sources = []
+        for n, session in sessions.items():
+            with _naming([n], len(texts)):
+                if self.info.kind == ATTNKIT_ENCODER_DECODER:
+                    sources.append([*self.tokenize(SOURCE, texts[n]), self.info.end_id])
+                else:
+                    first = [self.info.begin_id] if self.info.begin_id >= 0 else []
+                    session.write([first + self.tokenize(TARGET, texts[n])] * session.rows)
+        if sources:
+            with _naming(list(sessions), len(texts)):
+                read_all(list(sessions.values()), sources)
+
+
+@contextlib.contextmanager
+def _naming(numbers: Sequence[int], count: int) -> Iterator[None]:
+    """Says of which of several texts an error is; numbers: of those in the call."""
+    try:
+        yield
+    except Error as e:
+        at = e.where if len(numbers) > 1 else 0
+        if count == 1 or at < 0:
+            raise
+        raise Error(e.code, f"text {numbers[at]}: {e.message.removeprefix(f'session {at}: ')}") from None
 
 
 def tied(description: Any) -> set[str]:

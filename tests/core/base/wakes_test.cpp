@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/order.hpp"
 #include "core/base/threads.hpp"
 
 using namespace attnkit::core;
@@ -83,8 +84,11 @@ TEST(Wakes, AWorkerThatHasJoinedMayRunAnywhereAgain) {
     {
       const Wakes::Loop loop(wakes, 1);
       const auto kept_off = allowed();
+      Order order;
+      order.before();
       arena.execute([&] {
         tbb::parallel_for(0, 64, [&](int) {
+          order.behind();
           std::this_thread::sleep_for(std::chrono::microseconds(200));
           const std::string id = std::to_string(gettid());
           const auto then = kept_off.find(id);

@@ -150,7 +150,7 @@ TEST(SourcesTogether, ARefusalNamesTheOneAtFaultAndChangesNone) {
     const std::string said = refusal_of([&] { Session::read(sessions, padded.view(), last); });
     EXPECT_NE(std::string::npos, said.find(part)) << said;
   };
-  refused(two, {{3, 4}, {3, 99}}, "row 1 position 1: id 99");
+  refused(two, {{3, 4}, {3, 99}}, "session 1: source: position 1: id 99");
   refused(two, {{3, 4}, {}}, "session 1: the source must be");
   refused(two, {{3, 4}, {3, 4}}, "row 1 has length 3, possible are 0 to 2", {2, 3});
   refused(two, {{3, 4}, {3, 4}}, "row 0 has length -1", {-1, 2});

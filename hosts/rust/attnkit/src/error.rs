@@ -26,7 +26,7 @@ pub struct Diagnostic {
 pub struct Failure {
     /// One line: the thing, its value, the limit, what to do.
     pub message: String,
-    /// Index of the option or port at fault.
+    /// Index of the option, port or session at fault.
     pub place: Option<usize>,
     /// Everything that is wrong with a manifest, sorted by place.
     pub diagnostics: Vec<Diagnostic>,
@@ -73,12 +73,21 @@ impl Error {
         }
     }
 
-    pub(crate) fn with(mut self, found: Vec<Diagnostic>) -> Self {
-        match &mut self {
-            Error::Invalid(f) | Error::Unsupported(f) | Error::NoMemory(f) | Error::Device(f) | Error::Internal(f) => {
-                f.diagnostics = found
-            }
+    fn failure_mut(&mut self) -> &mut Failure {
+        match self {
+            Error::Invalid(f) | Error::Unsupported(f) | Error::NoMemory(f) | Error::Device(f) | Error::Internal(f) => f,
         }
+    }
+
+    pub(crate) fn with(mut self, found: Vec<Diagnostic>) -> Self {
+        self.failure_mut().diagnostics = found;
+        self
+    }
+
+    /// With another beginning of the message.
+    pub(crate) fn begun(mut self, before: &str, now: &str) -> Self {
+        let message = &mut self.failure_mut().message;
+        *message = format!("{now}{}", message.strip_prefix(before).unwrap_or(message));
         self
     }
 }

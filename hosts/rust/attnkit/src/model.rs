@@ -311,19 +311,63 @@ impl Model {
     /// Greedy or, with more than one beam, beam search; beams and limit 0: as in the manifest. A decoder alone continues the
     /// text.
     pub fn translate(&self, text: &str, beams: u32, limit: usize) -> Result<String> {
-        let mut session = Session::new(self, beams)?;
+        Ok(self.translate_all(&[text], beams, limit, 1)?.remove(0))
+    }
+
+    /// Translates each of many texts as `translate` does, up to `batch` of them decoded together; an error says of which text.
+    pub fn translate_all(&self, texts: &[&str], beams: u32, limit: usize, batch: usize) -> Result<Vec<String>> {
+        if batch == 0 {
+            return Err(Error::invalid("batch 0: it must be 1 or more"));
+        }
+        let mut made = vec![String::new(); texts.len()];
+        let (mut going, mut next): (Vec<(usize, Session)>, _) = (Vec::new(), 0);
+        // Says of which of these texts an error is.
+        let named = |numbers: &[usize], e: Error| {
+            let place = if numbers.len() == 1 { Some(0) } else { e.failure().place };
+            match place.filter(|_| texts.len() > 1) {
+                Some(at) => e.begun(&format!("session {at}: "), &format!("text {}: ", numbers[at])),
+                None => e,
+            }
+        };
+        while next < texts.len() || !going.is_empty() {
+            let (before, mut sources) = (going.len(), Vec::new());
+            while next < texts.len() && going.len() < batch {
+                let mut session = Session::new(self, beams)?;
+                sources.extend(self.begin(&mut session, texts[next]).map_err(|e| named(&[next], e))?);
+                going.push((next, session));
+                next += 1;
+            }
+            let numbers: Vec<_> = going.iter().map(|(text, _)| *text).collect();
+            let mut sessions: Vec<_> = going.iter_mut().map(|(_, session)| session).collect();
+            if !sources.is_empty() {
+                let (batch, last) = (Batch::of(&sources), vec![true; sources.len()]);
+                Session::read_all(&mut sessions[before..], &batch, &last).map_err(|e| named(&numbers[before..], e))?;
+            }
+            let ended = Session::generate_all(&mut sessions, limit, 0).map_err(|e| named(&numbers, e))?;
+            for (text, ids) in numbers.iter().zip(&ended) {
+                if let Some(ids) = ids {
+                    made[*text] = self.detokenize(Side::Target, ids)?;
+                }
+            }
+            let mut ended = ended.iter();
+            going.retain(|_| ended.next().is_some_and(Option::is_none));
+        }
+        Ok(made)
+    }
+
+    /// The source that a session is to read, or what it wrote, where a decoder continues the text.
+    fn begin(&self, session: &mut Session, text: &str) -> Result<Option<Vec<i32>>> {
         if self.info.kind == Kind::EncoderDecoder {
             let mut ids = self.tokenize(Side::Source, text)?;
             ids.push(self.info.end_id);
-            session.read(&ids, true)?;
-        } else {
-            let mut ids = self.tokenize(Side::Target, text)?;
-            if self.info.begin_id >= 0 {
-                ids.insert(0, self.info.begin_id);
-            }
-            session.write(&Batch::of(&vec![ids; session.rows()]), None)?;
+            return Ok(Some(ids));
         }
-        self.detokenize(Side::Target, &session.generate(limit)?)
+        let mut ids = self.tokenize(Side::Target, text)?;
+        if self.info.begin_id >= 0 {
+            ids.insert(0, self.info.begin_id);
+        }
+        session.write(&Batch::of(&vec![ids; session.rows()]), None)?;
+        Ok(None)
     }
 }
 

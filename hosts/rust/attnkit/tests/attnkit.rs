@@ -45,6 +45,16 @@ fn translates() {
     let model = model();
     assert_eq!(model.translate(ENGLISH, 0, 0).unwrap(), GERMAN);
     assert_eq!(model.translate(ENGLISH, 3, 0).unwrap(), GERMAN);
+    let texts = [ENGLISH, "half past three", "", "ten", "two euros"];
+    let alone: Vec<_> = texts.iter().map(|text| model.translate(text, 2, 0).unwrap()).collect();
+    let long = "ten ".repeat(1000);
+    for batch in [1, 2, 16] {
+        assert_eq!(model.translate_all(&texts, 2, 0, batch).unwrap(), alone);
+        let refused = |texts: &[&str]| message(model.translate_all(texts, 1, 0, batch));
+        assert!(refused(&["ten", "a zebra", "two"]).starts_with("text 1: "));
+        assert!(refused(&["ten", "two", &long]).starts_with("text 2: source: 1001 tokens"));
+    }
+    assert!(message(model.translate_all(&texts, 1, 0, 0)).contains("batch 0"));
     assert_eq!(model.info().kind, Kind::EncoderDecoder);
     assert!(model.warnings().is_empty());
     assert!(model.describe(&[8]).unwrap().contains("attnkit.model-description/1"));
