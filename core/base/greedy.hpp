@@ -4,31 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
-#include <optional>
-#include <span>
 #include <string>
 
 namespace attnkit::core {
-
-inline bool all_numbers(std::span<const float> scores) {
-  bool numbers = true;
-  for (const float s : scores) numbers &= s == s;
-  return numbers;
-}
-
-// The id of the highest score, the first among equals.  Returns nothing when any of the scores is NaN.
-inline std::optional<int32_t> best_token(std::span<const float> scores) {
-  size_t best = 0;
-  bool numbers = !scores.empty();
-  for (size_t i = 0; i < scores.size(); ++i) {
-    numbers = numbers && scores[i] == scores[i];
-    if (scores[i] > scores[best]) best = i;
-  }
-  return numbers ? std::optional(static_cast<int32_t>(best)) : std::nullopt;
-}
 
 // The message for scores without a best token.
 inline std::string nan_message(int64_t tokens) {

@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/greedy.hpp"
+#include "core/base/scores.hpp"
 
 namespace attnkit::core {
 namespace {

@@ -1,6 +1,7 @@
 #include "core/search/batched_decoder.hpp"
 
 #include "core/base/greedy.hpp"
+#include "core/base/scores.hpp"
 
 namespace attnkit::core::search {
 

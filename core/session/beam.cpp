@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/base/greedy.hpp"
-#include "core/base/log_sum.hpp"
+#include "core/base/scores.hpp"
 #include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"
 #include "core/session/session.hpp"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/greedy.hpp"
+#include "core/base/scores.hpp"
 #include "core/model/device_compute.hpp"
 #include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"
@@ -511,6 +512,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
   const int64_t d = m.d_model, width = model.outputs(), length = tokens.length, all = tokens.batch * length;
   const float* x = nullptr;
   const float* scores = logits;  // of all tokens; NULL: of the last ones alone
+  const bool rules = restricts(m) || !m.more_ends.empty();
   if (ws.device && length == 1) {
     model.step(ws, {});
     const float* const made = ws.scores.get<float>(all * width);
@@ -540,7 +542,7 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       else
         model.logits(ws, x + (row * length + n - 1) * d, 1, last);
       // Those kept for generate() are as the model made them.
-      for (int32_t i = 0; logits && i < n; ++i) {
+      for (int32_t i = 0; logits && rules && i < n; ++i) {
         const std::span scored(rows + i * width, static_cast<size_t>(width));
         if (all_numbers(scored) && !restrict_scores(m, s->positions_[r] + i + 1, scored)) join_ends(m, scored);
       }

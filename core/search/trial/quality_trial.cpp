@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "core/base/greedy.hpp"
-#include "core/base/log_sum.hpp"
+#include "core/base/scores.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/trial/greedy_trial.hpp"
 

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/greedy.hpp"
-#include "core/base/log_sum.hpp"
+#include "core/base/scores.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/base/log_sum.hpp"
+#include "core/base/scores.hpp"
 
 #include <algorithm>
 #include <attnkit/kernels/simd.hpp>
@@ -56,22 +56,44 @@ struct SumBody {
 
 struct HighestBody {
   std::span<const float> scores;
-  float& result;
+  float& result;  // NaN where a score is
 
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     size_t j = 0;
-    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{};
-    for (; j + simd::kLanes <= scores.size(); j += simd::kLanes) {
-      const simd::Vec<Isa> v = simd::at<Isa>(scores.data() + j);
-      top = simd::select(v > top, v, top);
-    }
-    const simd::Vec<Isa> v = tail<Isa>(scores.subspan(j));
-    result = simd::largest(simd::select(v > top, v, top));
+    simd::Vec<Isa> top = -__builtin_inff() - simd::Vec<Isa>{}, odd{};
+    for (; j + simd::kLanes <= scores.size(); j += simd::kLanes) take(simd::at<Isa>(scores.data() + j), top, odd);
+    take(tail<Isa>(scores.subspan(j)), top, odd);
+    result = simd::sum(odd) > 0 ? __builtin_nanf("") : simd::largest(top);
+  }
+
+  template <class V>
+  ATTNKIT_INLINE void take(const V& v, V& top, V& odd) const {
+    top = simd::select(v > top, v, top);
+    odd = simd::select(v == v, odd, 1.0f - V{});
   }
 };
 
+float highest(std::span<const float> scores) {
+  float top = 0;
+  simd::dispatch(HighestBody{scores, top});
+  return top;
+}
+
 }  // namespace
+
+std::optional<int32_t> best_token(std::span<const float> scores) {
+  if (scores.empty()) return std::nullopt;
+  const float top = highest(scores);
+  if (std::isnan(top)) return std::nullopt;
+  constexpr size_t block = 64;
+  for (size_t from = 0;; from += block) {
+    const std::span<const float> some = scores.subspan(from, std::min(block, scores.size() - from));
+    bool any = false;
+    for (const float score : some) any |= score == top;
+    if (any) return static_cast<int32_t>(from + static_cast<size_t>(std::ranges::find(some, top) - some.begin()));
+  }
+}
 
 double log_sum_over(std::span<const float> scores, float top) {
   double result = 0;
@@ -80,8 +102,7 @@ double log_sum_over(std::span<const float> scores, float top) {
 }
 
 double log_sum(std::span<const float> scores) {
-  float top = 0;
-  simd::dispatch(HighestBody{scores, top});
+  const float top = highest(scores);
   return top + log_sum_over(scores, top);
 }
 
