@@ -304,6 +304,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"head_norm", m.head_norm},
             {"adapters", m.adapters},
             {"causal", m.encoder.causal},
+            {"source_ends", m.encoder.ends},
             {"parameters", model.parameters()},
             {"weights_type", weight_type_name(m.weights_type)},
             {"encoder_layers", m.encoder.layers},

@@ -27,6 +27,28 @@ SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
                 : SourceBatch::samples(data, t.shape[1], t.shape[0], lens);
 }
 
+// Hosts put the end behind every source: a model that was trained without it must not see it.
+SourceBatch without_ends(const Ids& all, const Model& model) {
+  const Tokenizer* target = model.vocabulary(true);
+  const int32_t end = (target ? target : model.vocabulary(false))->end_id();
+  const auto lens = std::make_shared<std::vector<int32_t>>();
+  for (int64_t row = 0; row < all.batch; ++row) {
+    const int64_t length = all.length_of(row);
+    const bool ends = length > 0 && length <= all.length && all.data[row * all.stride + length - 1] == end;
+    if (ends && length == 1)
+      fail(
+          ATTN_INVALID,
+          "source: row {} has no token but the one that ends it, which this model does not read ([model.encoder] end = "
+          "false): give it one or more",
+          row);
+    lens->push_back(static_cast<int32_t>(length - ends));
+  }
+  SourceBatch made = all;
+  made.lens = lens->data();
+  made.own_lens = lens;
+  return made;
+}
+
 }  // namespace
 
 Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name) {
@@ -52,7 +74,9 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
            t->dtype_code, t->dtype_bits);
     return speech_of(*t, lens);
   }
-  return to_ids(t, lens, "source");
+  const Ids all = to_ids(t, lens, "source");
+  if (!model.manifest().encoder.ends) return without_ends(all, model);
+  return all;
 }
 
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {

@@ -45,6 +45,8 @@ class Many {
 };
 
 Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stream_options& options) {
+  if (!model.manifest().encoder.ends)
+    fail(ATTN_UNSUPPORTED, "this model's sources end with no token ([model.encoder] end = false): read them whole");
   const SourceBatch source = to_source(model, tensor, nullptr);
   if (source.batch != 1 || source.length < 1)
     fail(ATTN_INVALID, "the source must be one row of at least one {}", model.frontend() ? "sample or frame" : "id");

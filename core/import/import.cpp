@@ -138,8 +138,17 @@ class Importer {
         file_architecture("spec", metadata["spec"].text(), metadata, &Architecture::ctranslate2);
     add_entries(architecture, metadata);
     add_tokenizer(architecture, nullptr);
+    add_source_end(metadata["config"]);
     made_.toml = text(architecture, path);
     return std::move(made_);
+  }
+
+  // Translators of transformers leave the end of a source to its tokenizer, which puts one; all others say whether
+  // there is one.  Those begin targets with <s>, and these never.
+  void add_source_end(const JsonValue& config) {
+    if (!config["add_source_eos"] || config["add_source_eos"].truth() || fs::exists(folder_ / "tokenizer.json")) return;
+    if (const JsonValue start = config["decoder_start_token"]; start && start.text() == "<s>")
+      add("model.encoder", "end", "false");
   }
 
   // Whether embeddings are multiplied by the root of their width, which a file says as a truth or as the factor.

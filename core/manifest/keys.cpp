@@ -129,6 +129,9 @@ constexpr KeyRule keys[] = {
      "lower-case A to Z of the text before it is split; `wordpiece`: all letters, and strip accents"},
     {"model.encoder", "causal", T::boolean, "false",
      "a unidirectional encoder: positions see only themselves and what stands before them"},
+    {"model.encoder", "end", T::boolean, "true",
+     "`false`: sources end with no token; the one that programs put behind them (`</s>`) is not read; not with "
+     "[stream]"},
     {"model.encoder", "features", T::table, "", "what frames of speech hold; with `frontend`, in place of `vocab`"},
     {"model.encoder", "frontend", T::table, "", "what makes rows of the encoder of frames; with `features`"},
 

@@ -48,6 +48,7 @@ struct Stack {  // encoder or decoder; layers 0: the model has none
   std::shared_ptr<const Tokenizer> tokenizer;  // NULL: there is no vocabulary
   int vocab_size = 0;                          // rows of the embedding; 0: the tokenizer's
   bool causal = false;                         // encoder only: a unidirectional encoder
+  bool ends = true;                            // encoder only: the token that hosts put behind a source is read
   bool zero_begin = false;                     // decoder only: the first position is embedded as zeros
   int max_length = 0;                          // decoder only: where it is shorter than the model's; 0: it is not
   Place place;

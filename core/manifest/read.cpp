@@ -107,7 +107,7 @@ bool read_frontend(const Entry& entry, const Reading& to, SpeechTable& speech) {
 // features and frontend of the encoder: a source that is speech.
 void read_speech(const Node& encoder, Reading& to) {
   for (const char* key :
-       {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate", "ids", "numbering", "more_tokens", "begin"})
+       {"vocab", "lowercase", "tokenizer", "vocab_size", "truncate", "ids", "numbering", "more_tokens", "begin", "end"})
     if (const Entry* entry = encoder.find(key))
       to.not_applicable(entry->place, fmt::format("\"{}\" is for text, and this encoder has features of speech", key),
                         "remove it, or \"features\" and \"frontend\"");
@@ -208,6 +208,7 @@ void read_tokenizer(const TableReader& table, const Reading& to, Stack& stack) {
   }
   use.begin = table.text("begin").value_or("");
   if (use.target) use.end = table.text("end").value_or("");
+  use.ends = stack.ends;
   for (const char* key : {"begin", "end", "vocab_size"})
     if (split == Split::longest && table.mentioned(key) && (use.target || key == std::string_view("begin")))
       to.not_applicable(table.place(key), fmt::format("\"{}\" is for tokenizers other than \"longest\"", key));
@@ -247,6 +248,7 @@ void read_stack(const Entry& entry, const char* path, Reading& to, Stack& stack)
   stack.lowercase = table.boolean("lowercase").value_or(false);
   const bool encoder = &stack == &to.manifest.encoder;
   if (encoder) stack.causal = table.boolean("causal").value_or(false);
+  if (encoder) stack.ends = table.boolean("end").value_or(true);
   if (!encoder) stack.zero_begin = table.boolean("zero_begin").value_or(false);
   if (encoder && (table.meant("features") || table.meant("frontend"))) return read_speech(entry.value, to);
   if (encoder && !table.meant("vocab"))
@@ -757,6 +759,10 @@ void read_stream(const Node& stream, Reading& to) {
     return to.not_applicable(stream.place,
                              "[stream] needs frames that come with the speech, and those of \"log_mel\" need "
                              "the whole recording");
+  if (!to.manifest.encoder.ends)
+    return to.not_applicable(stream.place,
+                             "[stream] needs sources that end with a token, which is read last, and [model.encoder] "
+                             "has end = false");
   StreamTable& s = to.manifest.stream.emplace();
   take(table.choice("policy"), s.policy);
   s.k = int_of(table, "k");

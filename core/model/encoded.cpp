@@ -51,6 +51,7 @@ EncoderIdentity model_traits(const Manifest& m) {
   traits.add("encoder.layers", m.encoder.layers);
   traits.add("encoder.causal", m.encoder.causal);
   // Sessions that were saved before these keys came have no word of them.
+  if (!m.encoder.ends) traits.add("encoder.end", false);
   if (m.norm_eps != 1e-5) traits.add("norm_eps", m.norm_eps);
   if (m.embed_norm) traits.add("embed_norm", m.embed_norm);
   if (m.token_types > 0) traits.add("token_types", m.token_types);

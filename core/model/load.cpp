@@ -20,7 +20,7 @@ void check_vocabularies(const Model& model, Place place, Diagnostics& diagnostic
   if (model.has_encoder() && t && t->begin_id() < 0)
     diagnostics.add(ak::bad_vocabulary, place, "no token begins the targets of this decoder",
                     "give decoder = { begin = \"...\" }, a token of its vocabulary");
-  if (s && t && s->end_id() != t->end_id())
+  if (s && t && model.manifest().encoder.ends && s->end_id() != t->end_id())
     diagnostics.add(ak::bad_vocabulary, place,
                     fmt::format("texts end in token {} of the encoder's vocabulary and in token {} of the decoder's",
                                 s->end_id(), t->end_id()),

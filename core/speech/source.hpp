@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 namespace attnkit::core {
 
@@ -26,6 +27,7 @@ struct SourceBatch {
   int64_t stride = 0;             // numbers from row to row
   int64_t batch = 0, length = 0, width = 1;
   const int32_t* lens = nullptr;
+  std::shared_ptr<const std::vector<int32_t>> own_lens = {};  // what `lens` points into, where no caller keeps them
 
   SourceBatch() = default;
   SourceBatch(const Ids& of)

@@ -30,7 +30,8 @@ class Renumbered : public Tokenizer {
       const auto found = ids_.find(own_->token(id));
       theirs_.push_back(found == ids_.end() ? unknown : found->second);
     }
-    end_ = named(use.end.empty() ? "</s>" : use.end, "that ends texts", ids.path());
+    const std::string end = use.end.empty() ? "</s>" : use.end;
+    if (use.ends || ids_.contains(end)) end_ = named(end, "that ends texts", ids.path());
     if (!use.begin.empty()) begin_ = named(use.begin, "\"begin\"", ids.path());
     target_ = use.target;
     special_.resize(tokens_.size());

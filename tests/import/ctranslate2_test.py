@@ -47,6 +47,25 @@ class Ctranslate2(ImportTest):
                 manifest.write_text(text + f'\n[decode]\nforced = ["{languages[1]}"]\n')
             self.compare_searches(manifest, json.loads((folder / "texts.json").read_text()), name)
 
+    def test_sources_begin_and_end_as_the_configuration_says(self):
+        folder = self.translator("m2m100")
+        for case in json.loads((HERE / "golden-ctranslate2/opennmt.json").read_text()):
+            (folder / "config.json").write_text(json.dumps(case["config"]))
+            self.compare_searches(self.imported(folder), case["texts"], case["config"])
+        # The source's vocabulary need not have an end then, and may have its own ids.
+        vocabulary = json.loads((folder / "shared_vocabulary.json").read_text())
+        case = json.loads((HERE / "golden-ctranslate2/opennmt.json").read_text())[0]
+        (folder / "config.json").write_text(json.dumps(case["config"]))
+        (folder / "target_vocabulary.json").write_text(json.dumps(vocabulary))
+        (folder / "source_vocabulary.json").write_text(json.dumps(["<blank>" if token == "</s>" else token for token in vocabulary]))
+        (folder / "shared_vocabulary.json").unlink()
+        manifest = self.imported(folder)
+        self.compare_searches(manifest, case["texts"], "two vocabularies")
+        self.assertEqual(self.written(manifest, "")["ids"], [])
+        self.assertIn('1,1,2,"y","</s>",0', self.run_ok("inspect", manifest, "--attention", "decoder.cross.1", "--text", "the", "--csv").out)
+        manifest.write_text(manifest.read_text() + "\n[stream]\n")
+        self.assertIn("[stream] needs sources that end with a token", self.run_code(5, "run", manifest, "--text", "The").err)
+
     def test_translators_that_are_not_supported(self):
         folder = self.translator("marian")
         whole = (folder / "model.bin").read_bytes()

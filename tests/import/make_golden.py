@@ -728,6 +728,21 @@ def make_ctranslate2_translators(texts=("The attention", "of each head", "Unaffa
         write_json(folder / "texts.json", {text: {key: made[key][i] for key in made} for i, text in enumerate(texts)})
 
 
+def make_ctranslate2_opennmt(texts=("The attention", "of each head", "Unaffable tokens", "heads of a token")):
+    """The ids that CTranslate2 writes with the tiny M2M100 where config.json is as of OpenNMT: whether a token begins sources and whether one
+    ends them stands there, and <s> begins targets."""
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(HERE / "golden/m2m100/sentencepiece.bpe.model"))
+    sources, made = [pieces.encode(text, out_type=str) for text in texts], []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = shutil.copytree(HERE / "golden-ctranslate2/m2m100", Path(temporary) / "opennmt")
+        for begins, ends in ((False, False), (False, True), (True, False)):
+            config = {**json.loads((folder / "config.json").read_text()), "add_source_bos": begins, "add_source_eos": ends, "decoder_start_token": "<s>"}
+            write_json(folder / "config.json", config)
+            written = translate(folder, sources)
+            made.append({"config": config, "texts": {text: {key: written[key][i] for key in written} for i, text in enumerate(texts)}})
+    write_json(HERE / "golden-ctranslate2/opennmt.json", made)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minilm")
@@ -750,3 +765,4 @@ if __name__ == "__main__":
         make_whisper("whisper")
         make_ctranslate2("whisper")
         make_ctranslate2_translators()
+        make_ctranslate2_opennmt()

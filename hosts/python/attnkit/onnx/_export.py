@@ -148,6 +148,8 @@ class Exported:
 
     def source(self) -> tuple[str, str]:
         graph, speech = self.graph, self.described["speech"]
+        if not self.described["source_ends"]:
+            raise Error(UNSUPPORTED, "sources that end with no token (end = false of [model.encoder]) cannot be exported: the graph would read the one behind them")
         if not speech:
             return (graph.input("source", TensorProto.INT64, ["batch", "source"]), graph.input("source_len", TensorProto.INT64, ["batch"]))
         x = graph.input("source", TensorProto.FLOAT, ["batch", "source", self.info.features])

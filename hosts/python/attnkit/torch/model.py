@@ -16,7 +16,7 @@ from torch import nn
 import attnkit
 
 from .._abi import ATTN_PER_MODEL
-from ..error import INVALID, Error
+from ..error import INVALID, UNSUPPORTED, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
 from .attention import Attention, Rotary, biased, projection
@@ -315,6 +315,8 @@ class Model(nn.Module):
         described, info, tensors = self.description, self.info, tensors_of(stored)
         if described["weights_type"] != "f32":
             raise Error(INVALID, f"weights of type {described['weights_type']} cannot be trained: leave `type` out of [weights]")
+        if not described["source_ends"]:
+            raise Error(UNSUPPORTED, "sources that end with no token (end = false of [model.encoder]) are read by the library alone")
         self.model = nn.ModuleDict()
         if {"source", "target"} <= tied(described):
             tensors["encoder.embed.weight"] = tensors["decoder.embed.weight"]
