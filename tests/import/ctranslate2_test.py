@@ -62,7 +62,7 @@ class Ctranslate2(ImportTest):
         manifest = self.imported(folder)
         self.compare_searches(manifest, case["texts"], "two vocabularies")
         self.assertEqual(self.written(manifest, "")["ids"], [])
-        self.assertIn('1,1,2,"y","</s>",0', self.run_ok("inspect", manifest, "--attention", "decoder.cross.1", "--text", "the", "--csv").out)
+        self.assertIn('1,1,2,"y","<blank>",0', self.run_ok("inspect", manifest, "--attention", "decoder.cross.1", "--text", "the", "--csv").out)
         manifest.write_text(manifest.read_text() + "\n[stream]\n")
         self.assertIn("[stream] needs sources that end with a token", self.run_code(5, "run", manifest, "--text", "The").err)
 
