@@ -64,7 +64,7 @@ class Ctranslate2(ImportTest):
         self.assertEqual(self.written(manifest, "")["ids"], [])
         self.assertIn('1,1,2,"y","<blank>",0', self.run_ok("inspect", manifest, "--attention", "decoder.cross.1", "--text", "the", "--csv").out)
         manifest.write_text(manifest.read_text() + "\n[stream]\n")
-        self.assertIn("[stream] needs sources that end with a token", self.run_code(5, "run", manifest, "--text", "The").err)
+        self.assertIn("[stream] needs sources that end with a token", self.run_code(3, "run", manifest, "--text", "The").err)
 
     def test_translators_that_are_not_supported(self):
         folder = self.translator("marian")
