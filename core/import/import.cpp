@@ -630,21 +630,21 @@ class Importer {
     const auto generation_path = find(transformer_ / "generation_config.json");
     std::optional<Document> generation;
     if (generation_path) generation.emplace(*generation_path);
-    const auto said = [&](const char* key) {
-      const JsonValue own = generation ? generation->root()[key] : config[key];
-      return own ? own : config[key];
-    };
+    const JsonValue writing = generation ? generation->root() : config;
+    // Without one nothing begins a target, and nothing ends it.
+    const auto said = [&](const char* key) { return writing[key] ? writing[key] : config[key]; };
+    if (generation) note_beside(config, writing);
     for (const auto& [key, ours] : {std::pair("forced_decoder_ids", "forced"),
                                     {"suppress_tokens", "suppress"},
                                     {"begin_suppress_tokens", "suppress_first"}})
-      if (const JsonValue own = said(key); own && !is_said("decode", ours)) note_unsaid(own, key);
-    add_writing(generation ? generation->root() : config, said("eos_token_id"));
+      if (const JsonValue own = writing[key]; own && !is_said("decode", ours)) note_unsaid(own, key);
+    add_writing(writing, said("eos_token_id"));
     // A decoder alone goes on from what its tokenizer puts before a text.
     if (const JsonValue start = said("decoder_start_token_id"); start && tables_.contains("model.encoder"))
       add("model.decoder", "begin", toml_of(token_of(start)));
-    if (const JsonValue forced = said("forced_bos_token_id"); forced && tables_.contains("model.encoder"))
+    if (const JsonValue forced = writing["forced_bos_token_id"]; forced && tables_.contains("model.encoder"))
       add("decode", "forced", fmt::format("[{}]", in_list(forced)));
-    add_suppressed(said("bad_words_ids"));
+    add_suppressed(writing["bad_words_ids"]);
     const JsonValue end = said("eos_token_id");
     if (!end) return;
     const std::vector<JsonValue> ends = end.is_array() ? end.items() : std::vector{end};
@@ -653,6 +653,36 @@ class Importer {
     std::vector<std::string> others;
     for (size_t i = 1; i < ends.size(); ++i) others.push_back(in_list(ends[i]));
     if (!others.empty()) add("model.decoder", "more_ends", fmt::format("[{}]", fmt::join(others, ", ")));
+  }
+
+  // Settings of config.json, which transformers does not look at where there is a generation_config.json.
+  void note_beside(const JsonValue& config, const JsonValue& generation) {
+    using nlohmann::json;
+    const std::pair<const char*, json> neutral[] = {{"num_beams", 1},
+                                                    {"length_penalty", 1},
+                                                    {"early_stopping", false},
+                                                    {"max_length", 20},
+                                                    {"max_new_tokens", {}},
+                                                    {"min_length", 0},
+                                                    {"repetition_penalty", 1},
+                                                    {"no_repeat_ngram_size", 0},
+                                                    {"do_sample", false},
+                                                    {"temperature", 1},
+                                                    {"top_k", 50},
+                                                    {"top_p", 1},
+                                                    {"bad_words_ids", {}},
+                                                    {"suppress_tokens", {}},
+                                                    {"begin_suppress_tokens", {}},
+                                                    {"forced_bos_token_id", {}},
+                                                    {"forced_eos_token_id", {}}};
+    std::vector<std::string> settings;
+    for (const auto& [key, nothing] : neutral)
+      if (const JsonValue own = config[key]; own && own.json() != nothing)
+        if (const JsonValue counts = generation[key]; !counts || counts.json() != own.json())
+          settings.push_back(fmt::format("{} = {}", key, own.json().dump().substr(0, 60)));
+    if (!settings.empty())
+      made_.notes.push_back(fmt::format("{} says {} of how texts are written, which counts for nothing beside {}",
+                                        config.path(), fmt::join(settings, ", "), generation.path()));
   }
 
   void note_unsaid(const JsonValue& value, const char* key) {

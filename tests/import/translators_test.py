@@ -75,6 +75,23 @@ class Translators(ImportTest):
         self.assertEqual(written(manifest, "--temperature", 0), written(plain))
         self.assertNotEqual(written(manifest), written(plain))
 
+    def test_settings_of_config_json_count_where_there_is_no_generation_config(self):
+        folder = self.copy("bart")
+        own = {"num_beams": 3, "forced_bos_token_id": 5, "bad_words_ids": [[7]], "repetition_penalty": 1.5, "top_k": 50}
+        (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), **own}))
+        generation = json.loads((folder / "generation_config.json").read_text())
+        (folder / "generation_config.json").write_text(json.dumps({key: value for key, value in generation.items() if key not in own}))
+        manifest, lines = self.folder / "model.toml", ("beams = 3", "forced = [", "suppress = [", "repetition_penalty = 1.5")
+        note = self.run_ok("import", folder, "-o", manifest, "--json").json()["notes"][-1]
+        self.assertIn("says num_beams = 3, repetition_penalty = 1.5, bad_words_ids = [[7]], forced_bos_token_id = 5 of how texts are written, "
+                      "which counts for nothing beside", note)
+        for line in lines:
+            self.assertNotIn(line, manifest.read_text())
+        (folder / "generation_config.json").unlink()
+        self.imported(folder)
+        for line in lines:
+            self.assertIn(line, manifest.read_text())
+
     def test_nllb_has_its_languages_first_in_both(self):
         folder = self.copy("nllb")
         texts = json.loads((folder / "texts.json").read_text())
