@@ -37,6 +37,7 @@ class JsonValue {
   JsonValue operator[](const std::string& key) const;
   // Neither missing nor null.
   explicit operator bool() const { return value_ && !value_->is_null(); }
+  bool is_null() const { return value_ && value_->is_null(); }
   bool is_object() const { return value_ && value_->is_object(); }
   bool is_array() const { return value_ && value_->is_array(); }
   bool is_text() const { return value_ && value_->is_string(); }

@@ -26,7 +26,8 @@ struct ManifestValue {
   std::string where;                            // of an array: which of its items are this, counted from 1
   std::vector<ManifestValue> range;             // first and last of a range, "1..4"; nothing where that is empty
   std::vector<std::string> same;                // keys that, where they are there, must say the same
-  std::map<std::string, ManifestValue> values;  // by what config.json says, "*" all else; empty: that itself
+  std::map<std::string, ManifestValue> values;  // by what config.json says, "*" all else, "null" where null
+                                                // is no absent key; empty: that itself
   int64_t plus = 0, times = 1;                  // added to it, after it is multiplied
 };
 

@@ -458,6 +458,8 @@ class Importer {
     if (value.config.empty()) return {};
     JsonValue said = find(config, value.config.front());
     for (size_t i = 1; i < value.config.size() && !said; ++i) said = find(config, value.config[i]);
+    if (const auto none = value.values.find("null"); said.is_null() && none != value.values.end())
+      return value_of(none->second, config);
     if (!said) {
       if (!value.absent.empty()) return value_of(value.values.at(value.absent), config);
       if (value.optional) return {};

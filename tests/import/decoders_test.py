@@ -35,6 +35,32 @@ class Decoders(ImportTest):
                 manifest.write_text(text.replace('default = "softmax"', f'"decoder.self" = "{mechanism}"'))
                 self.assertNotEqual(self.run_ok("run", manifest, *texts).out, as_trained, mechanism)
 
+    def test_what_config_json_leaves_out_is_what_transformers_takes(self):
+        """A key that is not there (without), or says something else."""
+        for name, without, changes, lines, absent in (
+                ("mistral", ["sliding_window"], {}, ["window = 4096"], []),
+                ("mistral", [], {"sliding_window": None}, ['default = "softmax"'], ["window ="]),
+                ("llama3", [], {"rope_parameters": {"original_max_position_embeddings": None}}, ["original_length = 64"], []),
+                ("llama3", [], {"original_max_position_embeddings": 16}, ["original_length = 16"], []),
+                ("llama3", [], {"rope_parameters": {"rope_type": "linear"}}, ['scaling = "linear"'], ["original_length"]),
+                ("phi3", ["original_max_position_embeddings"], {}, ["original_length = 4096"], []),
+                ("qwen2-window", ["layer_types"], {"sliding_window": None}, [], ["window ="]),
+                ("mt5", ["feed_forward_proj"], {}, ["gated = true", 'activation = "gelu_tanh"'], [])):
+            folder = self.copy(name)
+            config = json.loads((folder / "config.json").read_text())
+            for key, value in changes.items():
+                config[key] = {**config[key], **value} if isinstance(value, dict) else value
+            if config.get("rope_parameters", {}).get("rope_type") == "linear":
+                for key in ("low_freq_factor", "high_freq_factor"):
+                    del config["rope_parameters"][key]
+            (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if key not in without}))
+            manifest = self.imported(folder).read_text()
+            for line in lines:
+                self.assertIn(line, manifest, (name, without, changes))
+            for line in absent:
+                self.assertNotIn(line, manifest, (name, without, changes))
+            shutil.rmtree(folder)
+
     def test_tokens_are_those_of_transformers(self):
         for name in DECODERS:
             self.compare_searches(self.imported(GOLDEN / name), json.loads((GOLDEN / name / "texts.json").read_text()), name)
