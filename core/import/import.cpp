@@ -115,8 +115,41 @@ class Importer {
     const std::string vocabulary = toml_of(seen_from_manifest(path));
     add("model.decoder", "vocab", vocabulary);
     add("model.decoder", "tokenizer", toml_of("gguf"));
+    add_gguf_ends(metadata);
     made_.toml = text(architecture, path);
     return std::move(made_);
+  }
+
+  // Beside the end of texts all that llama.cpp ends at: the ids that the file has for it, and what is called so.
+  void add_gguf_ends(const JsonValue& metadata) {
+    const auto at = [&](const char* key) { return metadata[fmt::format("tokenizer.ggml.{}", key)]; };
+    const std::vector<JsonValue> tokens = at("tokens").items();
+    std::set<int64_t> ends;
+    const auto add_id = [&](const char* key) {
+      const JsonValue id = at(key);
+      if (id && id.integer() >= 0 && id.integer() < std::ssize(tokens)) ends.insert(id.integer());
+      return static_cast<bool>(id);
+    };
+    const auto add_named = [&](const std::set<std::string>& names, bool all) {
+      for (size_t id = 0; id < tokens.size(); ++id)
+        if (names.contains(tokens[id].text())) {
+          ends.insert(static_cast<int64_t>(id));
+          if (!all) return;
+        }
+    };
+    for (const char* key : {"eot_token_id", "eom_token_id"}) add_id(key);
+    add_named({"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>",
+               "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>"},
+              true);
+    // Of models that fill in the middle of code.
+    if (!add_id("fim_pad_token_id")) add_named({"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"}, false);
+    if (!add_id("fim_rep_token_id"))
+      add_named({"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"}, false);
+    if (!add_id("fim_sep_token_id")) add_named({"<|file_sep|>"}, false);
+    if (const JsonValue end = at("eos_token_id")) ends.erase(end.integer());
+    std::vector<std::string> all;
+    for (const int64_t id : ends) all.push_back(toml_of(tokens[static_cast<size_t>(id)].text()));
+    if (!all.empty()) add("model.decoder", "more_ends", fmt::format("[{}]", fmt::join(all, ", ")));
   }
 
   // A model.bin says what the model is, config.json which tokens it writes.

@@ -20,6 +20,18 @@ def tensors(path):
     return {name: (t["dtype"], t["shape"], bytes_[begin:][slice(*t["data_offsets"])]) for name, t in header.items() if name != "__metadata__"}
 
 
+def with_keys(bytes_, **keys):
+    """A file with more metadata, integers and floats; what follows stays aligned."""
+    def entry(key, kind, value):
+        return struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", kind) + value
+    made = b"".join(entry(key.replace("__", "."), *((6, struct.pack("<f", value)) if isinstance(value, float) else (4, struct.pack("<I", value))))
+                    for key, value in keys.items())
+    padding = -(len(made) + len(entry("x.pad", 8, struct.pack("<Q", 0)))) % 32
+    made += entry("x.pad", 8, struct.pack("<Q", padding) + b"x" * padding)
+    count = struct.unpack_from("<Q", bytes_, 16)[0] + len(keys) + 1
+    return bytes_[:16] + struct.pack("<Q", count) + made + bytes_[24:]
+
+
 class Gguf(CommandTest):
     def edited(self, *changes):
         bytes_ = (HERE / "tiny.gguf").read_bytes()
@@ -94,6 +106,26 @@ class Gguf(CommandTest):
         result = attnkit("import", self.folder / "bent.gguf", "-o", self.folder / "bent.toml")
         self.assertEqual(result.code, 5, result.err)
         self.assertIn("rope_fraqs.weight", result.err)
+
+    def test_texts_end_where_llama_cpp_ends_them(self):
+        whole = (HERE / "llama3.gguf").read_bytes()
+        file, manifest = self.folder / "ends.gguf", self.folder / "ends.toml"
+        file.write_bytes(with_keys(whole, tokenizer__ggml__eot_token_id=502, tokenizer__ggml__eom_token_id=503))
+        self.run_ok("import", HERE / "llama3.gguf", "-o", manifest)
+        self.assertIn('more_ends = ["</s>"]', manifest.read_text())
+        self.run_ok("import", file, "-o", manifest)
+        self.assertIn('more_ends = ["</s>", "<|502|>"]', manifest.read_text())
+        # By what they are called.
+        file.write_bytes(whole.replace(b"<|501|>", b"[EOT]xx", 1).replace(b"\7\0\0\0\0\0\0\0<|500|>", b"\7\0\0\0\0\0\0\0<|end|>", 1))
+        self.run_ok("import", file, "-o", manifest)
+        self.assertIn('more_ends = ["</s>", "<|end|>"]', manifest.read_text())
+
+    def test_a_factor_of_attention_is_refused(self):
+        file = self.folder / "factor.gguf"
+        for factor, code in ((1.0, 0), (1.25, 6)):
+            file.write_bytes(with_keys((HERE / "llama3.gguf").read_bytes(), llama__rope__scaling__attn_factor=factor))
+            said = self.run_code(code, "import", file, "-o", self.folder / "factor.toml").err
+            self.assertEqual('rope.scaling.attn_factor is 1.25, which "llama" does not support; 1.0 is' in said, code == 6)
 
     def test_texts_are_those_of_its_tokenizer(self):
         theirs = self.folder / "theirs.toml"
