@@ -23,6 +23,8 @@ Bpe::Bpe(TokenIds vocabulary, const std::vector<std::pair<std::string, std::stri
     return found->second;
   };
   if (options.bytes) bytes_ = byte_tokens(vocabulary_);
+  for (const auto& [token, id] : vocabulary_)
+    if (options.unused.contains(id)) texts_.emplace(id, token);
   merges_.reserve(merges.size());
   size_t rank = 0;
   for (const auto& [left, right] : merges) {
@@ -40,9 +42,12 @@ const Bpe::Merge* Bpe::find(int32_t left, int32_t right) const {
 std::vector<int32_t> Bpe::characters(std::u32string_view word) const {
   std::vector<int32_t> ids;
   bool unknown = false;  // the last one is
-  for (const char32_t c : word) {
-    std::string character;
-    append(character, c);
+  const std::string text = to_utf8(word);
+  for (size_t at = 0, n = 0; at < text.size(); at += n) {
+    const std::string_view rest = std::string_view(text).substr(at);
+    n = options_.kept.at(rest);
+    if (n == 0) n = bytes_of_character(rest.front());
+    const std::string_view character = rest.substr(0, n);
     const auto found = vocabulary_.find(character);
     const bool known = found != vocabulary_.end();
     if (known) ids.push_back(found->second);
@@ -51,6 +56,25 @@ std::vector<int32_t> Bpe::characters(std::u32string_view word) const {
     } else if (options_.unknown && !(unknown && options_.join_unknown)) {
       ids.push_back(*options_.unknown);
       unknown = true;
+    }
+  }
+  return ids;
+}
+
+// Tokens in place of those that are not used: what they were joined of, as far as that is used.
+std::vector<int32_t> Bpe::used(const std::vector<int32_t>& joined, const Parts& parts) const {
+  std::vector<int32_t> ids, left(joined.rbegin(), joined.rend());
+  while (!left.empty()) {
+    const int32_t id = left.back();
+    left.pop_back();
+    const auto of = parts.find(id);
+    if (!options_.unused.contains(id)) {
+      if (id != options_.unknown || ids.empty() || ids.back() != id) ids.push_back(id);
+    } else if (of != parts.end()) {
+      left.insert(left.end(), {of->second.second, of->second.first});
+    } else if (!spell_bytes(texts_.at(id), bytes_, ids) && options_.unknown &&
+               (ids.empty() || ids.back() != *options_.unknown)) {
+      ids.push_back(*options_.unknown);
     }
   }
   return ids;
@@ -80,8 +104,12 @@ void Bpe::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
     if (at == none || symbols[at].id < 0 || symbols[at].after == none) return nullptr;
     return find(symbols[at].id, symbols[symbols[at].after].id);
   };
+  Parts parts;
   const auto consider = [&](size_t at) {
-    if (const Merge* merge = merge_at(at)) candidates.push({merge->rank, at, merge->id});
+    const Merge* const merge = merge_at(at);
+    if (!merge) return;
+    candidates.push({merge->rank, at, merge->id});
+    if (options_.unused.contains(merge->id)) parts[merge->id] = {symbols[at].id, symbols[symbols[at].after].id};
   };
   for (size_t i = 0; i < symbols.size(); ++i) consider(i);
   while (!candidates.empty()) {
@@ -98,7 +126,10 @@ void Bpe::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
     consider(left.before);
     consider(best.at);
   }
-  for (size_t at = 0; at != none; at = symbols[at].after) ids.push_back(symbols[at].id);
+  std::vector<int32_t> joined;
+  for (size_t at = 0; at != none; at = symbols[at].after) joined.push_back(symbols[at].id);
+  if (!options_.unused.empty()) joined = used(joined, parts);
+  ids.insert(ids.end(), joined.begin(), joined.end());
 }
 
 }  // namespace attnkit::core

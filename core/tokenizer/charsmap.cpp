@@ -31,7 +31,7 @@ struct Unit {
 
 }  // namespace
 
-Charsmap::Charsmap(const JsonValue& base64, bool longest) : longest_(longest) {
+Charsmap::Charsmap(const JsonValue& base64, bool longest, KeptTexts kept) : longest_(longest), kept_(std::move(kept)) {
   const std::string bytes = read_bytes(base64);
   uint32_t size = 0;
   if (bytes.size() >= sizeof size) std::memcpy(&size, bytes.data(), sizeof size);
@@ -66,6 +66,11 @@ Charsmap::Match Charsmap::find(std::string_view bytes) const {
 std::string Charsmap::apply_longest(std::string_view text) const {
   std::string made;
   while (!text.empty()) {
+    if (const size_t kept = kept_.at(text)) {
+      made += text.substr(0, kept);
+      text.remove_prefix(kept);
+      continue;
+    }
     const Match found = find(text);
     // Of a character that nothing begins with, its first byte and those that follow it.
     size_t n = found.becomes ? found.bytes : 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/tokenizer/kept.hpp"
 
 namespace attnkit::core {
 
@@ -15,8 +16,9 @@ class Charsmap {
  public:
   // Of its text in base64.  Throws Error naming the place in the file: no base64, cut off, a trie that leads nowhere.
   // longest: of the sequences that a text begins with the longest counts, as in SentencePiece; else, as in Hugging
-  // Face's tokenizers, the shortest of a short grapheme, for all of it.
-  explicit Charsmap(const JsonValue& base64, bool longest = false);
+  // Face's tokenizers, the shortest of a short grapheme, for all of it.  kept: texts that stay as they are, with
+  // longest.
+  explicit Charsmap(const JsonValue& base64, bool longest = false, KeptTexts kept = {});
   std::u32string apply(std::u32string_view text) const;
 
  private:
@@ -34,6 +36,7 @@ class Charsmap {
 
   std::shared_ptr<const Tables> tables_;
   bool longest_;
+  KeptTexts kept_;
 };
 
 }  // namespace attnkit::core

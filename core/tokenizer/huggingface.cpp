@@ -207,6 +207,10 @@ class Reader {
     options.join_unknown = model["fuse_unk"].truth(false);
     options.bytes = model["byte_fallback"].truth(false);
     options.whole_words = model["ignore_merges"].truth(false);
+    // Neither is of a tokenizer.json: they are of SentencePiece's files.
+    options.kept = KeptTexts(model["kept"]);
+    if (model["unused"])
+      for (const JsonValue& one : model["unused"].items()) options.unused.insert(id_of(one));
     try {
       return std::make_unique<Bpe>(ids_, merges, options);
     } catch (const Error& e) {
@@ -220,11 +224,15 @@ class Reader {
     for (const JsonValue& entry : vocab.items()) {
       const std::vector<JsonValue> pair = entry.items();
       if (pair.size() != 2 || !pair[1].json().is_number()) entry.wrong("must be a token and its score");
-      tokens.push_back({pair[0].text(), pair[1].json().get<double>()});
+      tokens.push_back({pair[0].text(), pair[1].json().get<double>(), PieceUse::normal});
       ids_[tokens.back().text] = static_cast<int32_t>(tokens.size() - 1);
     }
     if (tokens.empty()) vocab.wrong("is empty");
     if (tokens.size() > static_cast<size_t>(max_id)) vocab.wrong(fmt::format("has more than {} tokens", max_id));
+    // These, and "single", are not of a tokenizer.json: they are of SentencePiece's files.
+    for (const auto& [key, use] : {std::pair("unused", PieceUse::none), {"user_defined", PieceUse::user_defined}})
+      if (model[key])
+        for (const JsonValue& one : model[key].items()) tokens.at(static_cast<size_t>(id_of(one))).use = use;
     std::optional<int32_t> id;
     if (unknown) {
       id = id_of(unknown);
@@ -233,7 +241,8 @@ class Reader {
     TokenIds others;  // not of a tokenizer.json: of SentencePiece's files beside a list of ids
     if (model["others"])
       for (const auto& [token, other] : model["others"].members()) others[token] = ids_[token] = id_of(other);
-    return std::make_unique<Unigram>(std::move(tokens), id, model["byte_fallback"].truth(false), others);
+    return std::make_unique<Unigram>(std::move(tokens), id, model["byte_fallback"].truth(false), others,
+                                     model["single"].truth(false));
   }
 
   static void add(const JsonValue& entry, SteppedTokenizer& to) {

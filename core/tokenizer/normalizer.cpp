@@ -107,7 +107,7 @@ Normalizer read_normalizer(const JsonValue& part) {
     return [front](std::u32string_view text) { return text.empty() ? std::u32string() : front + std::u32string(text); };
   }
   if (type == "Precompiled") {
-    const Charsmap map(part["precompiled_charsmap"], part["longest"].truth(false));
+    const Charsmap map(part["precompiled_charsmap"], part["longest"].truth(false), KeptTexts(part["kept"]));
     return [map](std::u32string_view text) { return map.apply(text); };
   }
   constexpr std::pair<const char*, NormalForm> forms[] = {

@@ -6,6 +6,7 @@
 #include "core/base/formats/yaml.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/spelling.hpp"
+#include "core/tokenizer/token_decoder.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -27,6 +28,10 @@ class Renumbered : public Tokenizer {
     tokens_.resize(std::max(tokens_.size(), static_cast<size_t>(use.size)));
     const int32_t unknown = named("<unk>", "of what has no token", ids.path());
     for (int32_t id = 0; id < own_->size(); ++id) {
+      if (own_->token(id) == "<0x00>") {
+        const nlohmann::json bytes = {{"type", "ByteFallback"}};
+        decode_bytes_ = read_token_decoder(JsonValue(bytes, ids.path()));
+      }
       const auto found = ids_.find(own_->token(id));
       theirs_.push_back(found == ids_.end() ? unknown : found->second);
     }
@@ -63,12 +68,15 @@ class Renumbered : public Tokenizer {
   }
 
   std::string detokenize(const int32_t* ids, size_t n) const override {
-    std::string text;
+    std::vector<std::string> tokens;
     for (size_t i = 0; i < n; ++i) {
       if (ids[i] < 0 || ids[i] >= size())
         fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
-      if (!special_[static_cast<size_t>(ids[i])]) text += token(ids[i]);
+      if (!special_[static_cast<size_t>(ids[i])]) tokens.push_back(token(ids[i]));
     }
+    if (decode_bytes_) decode_bytes_(tokens);
+    std::string text;
+    for (const std::string& part : tokens) text += part;
     for (size_t at = 0; (at = text.find(mark, at)) != std::string::npos;) text.replace(at, mark.size(), " ");
     const size_t first = text.find_first_not_of(' ');
     return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') + 1 - first);
@@ -98,6 +106,7 @@ class Renumbered : public Tokenizer {
   std::vector<int32_t> theirs_;  // by own id
   std::vector<std::string> tokens_;
   std::vector<bool> special_;
+  TokenDecoder decode_bytes_;  // none: there are no tokens of bytes
   TokenIds ids_;
   int32_t begin_ = -1, end_ = -1;
   bool target_ = false;

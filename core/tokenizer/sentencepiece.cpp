@@ -24,8 +24,29 @@ constexpr size_t max_piece = 1024;   // bytes; one is split in all ways while me
 constexpr int max_spaces = 1 << 20;  // that a text of tokens may begin with
 constexpr const char* mark = "\u2581";
 
-bool is_added(PieceType type) {
-  return type == PieceType::control || type == PieceType::unknown || type == PieceType::user_defined;
+bool is_added(const SentencePieces& of, PieceType type) {
+  return type == PieceType::control || type == PieceType::unknown ||
+         (type == PieceType::user_defined && !of.types_count);
+}
+
+// Whether a text may be spelled with it, or joined of it.
+bool is_joined(const SentencePieces& of, PieceType type) {
+  if (!of.types_count) return type != PieceType::control && type != PieceType::unknown;
+  return type == PieceType::normal || type == PieceType::unused;
+}
+
+json ids_of(const SentencePieces& of, std::initializer_list<PieceType> types) {
+  json ids = json::array();
+  for (size_t id = 0; of.types_count && id < of.pieces.size(); ++id)
+    if (std::ranges::find(types, of.pieces[id].type) != types.end()) ids.push_back(id);
+  return ids;
+}
+
+json user_defined(const SentencePieces& of) {
+  json texts = json::array();
+  for (const SentencePieces::Piece& piece : of.pieces)
+    if (of.types_count && piece.type == PieceType::user_defined) texts.push_back(piece.text);
+  return texts;
 }
 
 // Two tokens that make a third, in the order of its score.
@@ -37,12 +58,15 @@ json merges_of(const SentencePieces& of, const json& ids) {
   };
   std::vector<Pair> pairs;
   for (const SentencePieces::Piece& piece : of.pieces) {
-    if (piece.type == PieceType::control || piece.type == PieceType::unknown) continue;
+    if (!is_joined(of, piece.type)) continue;
     for (size_t n = 1; n < piece.text.size(); ++n) {
       if ((static_cast<unsigned char>(piece.text[n]) & 0xc0u) == 0x80u) continue;  // inside a character
       const std::string first = piece.text.substr(0, n), second = piece.text.substr(n);
       const auto left = ids.find(first), right = ids.find(second);
-      if (left != ids.end() && right != ids.end())
+      const auto may_be = [&](const auto& part) {
+        return part != ids.end() && (!of.types_count || is_joined(of, of.pieces[part->template get<size_t>()].type));
+      };
+      if (may_be(left) && may_be(right))
         pairs.push_back({piece.score, left->get<int64_t>(), right->get<int64_t>(), first, second});
     }
   }
@@ -59,12 +83,17 @@ json model_of(const SentencePieces& of) {
   if (!of.pairs) {
     for (const SentencePieces::Piece& piece : of.pieces) made["vocab"].push_back({piece.text, piece.score});
     if (of.unknown) made["unk_id"] = *of.unknown;
+    made["unused"] = ids_of(of, {PieceType::control, PieceType::unknown, PieceType::unused, PieceType::byte});
+    made["user_defined"] = ids_of(of, {PieceType::user_defined});
+    made["single"] = of.types_count;
     return made;
   }
   json ids = json::object();
   for (size_t id = 0; id < of.pieces.size(); ++id) ids[of.pieces[id].text] = id;
   made["merges"] = merges_of(of, ids);
   made["fuse_unk"] = true;
+  made["kept"] = user_defined(of);
+  made["unused"] = ids_of(of, {PieceType::unused});
   if (of.unknown) made["unk_token"] = of.pieces[*of.unknown].text;
   made["vocab"] = std::move(ids);
   return made;
@@ -175,12 +204,14 @@ json others_of(const std::vector<std::string>& tokens, const JsonValue& ids) {
 json tokenizer_json(const SentencePieces& of) {
   json added = json::array(), normalizers = json::array(), decoders = json::array();
   for (size_t id = 0; id < of.pieces.size(); ++id)
-    if (const auto& [text, score, type] = of.pieces[id]; is_added(type))
+    if (const auto& [text, score, type] = of.pieces[id]; is_added(of, type))
       added.push_back(
           {{"id", id}, {"content", text}, {"special", type != PieceType::user_defined}, {"normalized", false}});
   if (!of.charsmap.empty())
-    normalizers.push_back(
-        {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(of.charsmap)}, {"longest", true}});
+    normalizers.push_back({{"type", "Precompiled"},
+                           {"precompiled_charsmap", to_base64(of.charsmap)},
+                           {"longest", true},
+                           {"kept", user_defined(of)}});
   if (of.single_spaces) {
     normalizers.push_back({{"type", "Strip"}, {"character", " "}});
     normalizers.push_back(replace("Regex", " {2,}", " "));
@@ -241,6 +272,7 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
     fail(ATTN_INVALID, "{}: is a model of type {}, which is not supported; 1 (unigram) and 2 (pairs) are", path, kind);
   if (suffix || !escapes) fail(ATTN_INVALID, "{}: has its white space otherwise than is supported", path);
   made.pairs = kind == 2;
+  made.types_count = true;
   std::vector<std::string> tokens;
   for (const SentencePieces::Piece& piece : made.pieces) {
     if (made.pairs && piece.text.size() > max_piece)

@@ -26,6 +26,9 @@ struct SentencePieces {
   std::string charsmap;       // of the normalisation, not base64; empty: none
   bool space_first = true;    // put before every text
   bool single_spaces = true;  // none at the ends, and one for several
+  // User-defined pieces are part of the text that is split, and unused ones are no result, as SentencePiece has it;
+  // else user-defined ones are found first, and what is between them is normalised by itself.
+  bool types_count = false;
 };
 
 // Of all but what stands around texts.

@@ -6,6 +6,11 @@
 
 namespace attnkit::core {
 
+size_t bytes_of_character(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
 std::vector<int32_t> byte_tokens(const TokenIds& vocabulary) {
   std::vector<int32_t> ids;
   for (int byte = 0; byte < 256; ++byte) {

@@ -24,6 +24,9 @@ struct TokenHash {
 };
 using TokenIds = std::unordered_map<std::string, int32_t, TokenHash, std::equal_to<>>;
 
+// Of one of UTF-8, by its first byte.
+size_t bytes_of_character(char first);
+
 // The ids of <0x00> to <0xFF>, which spell what has no token of its own; -1: there is none.
 std::vector<int32_t> byte_tokens(const TokenIds& vocabulary);
 // Appends the bytes' tokens; false, and nothing appended: one is missing.

@@ -10,25 +10,23 @@
 namespace attnkit::core {
 namespace {
 
-constexpr double unknown_penalty = 10;  // below the worst token, as in SentencePiece
-
-size_t bytes_of_character(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
-}
+constexpr double unknown_penalty = 10;       // below the worst token, as in SentencePiece
+constexpr float user_defined_score = -0.1F;  // as there
 
 }  // namespace
 
-Unigram::Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool bytes, const TokenIds& others)
-    : tokens_(std::move(tokens)), unknown_(unknown) {
+Unigram::Unigram(std::vector<Token> tokens, std::optional<int32_t> unknown, bool bytes, const TokenIds& others,
+                 bool single)
+    : tokens_(std::move(tokens)), unknown_(unknown), single_(single) {
   unknown_score_ = std::numeric_limits<double>::infinity();
   for (size_t id = 0; id < tokens_.size(); ++id) {
     ids_[tokens_[id].text] = static_cast<int32_t>(id);
-    unknown_score_ = std::min(unknown_score_, tokens_[id].score);
+    if (tokens_[id].use == PieceUse::normal) unknown_score_ = std::min(unknown_score_, tokens_[id].score);
+    if (tokens_[id].use == PieceUse::user_defined) tokens_[id].score = user_defined_score;
   }
   unknown_score_ -= unknown_penalty;
   for (const auto& [text, id] : ids_)
-    if (!text.empty()) sorted_.push_back(id);
+    if (!text.empty() && tokens_[static_cast<size_t>(id)].use != PieceUse::none) sorted_.push_back(id);
   std::ranges::sort(sorted_, {},
                     [&](int32_t id) -> const std::string& { return tokens_[static_cast<size_t>(id)].text; });
   if (bytes) bytes_ = byte_tokens(ids_);
@@ -43,8 +41,10 @@ void Unigram::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
   };
   const std::string text = to_utf8(word);
   std::vector<Best> best(text.size() + 1);  // by where its last token ends
+  const auto rounded = [this](double sum) { return single_ ? double{static_cast<float>(sum)} : sum; };
   const auto offer = [&](size_t from, size_t to, int32_t id, double score) {
     score += best[from].score;
+    score = rounded(score);
     if (best[to].from == std::string::npos || score > best[to].score) best[to] = {score, from, id};
   };
   const auto text_of = [&](int32_t id) -> std::string_view { return tokens_[static_cast<size_t>(id)].text; };
@@ -82,7 +82,10 @@ void Unigram::spell(std::u32string_view word, std::vector<int32_t>& ids) const {
   }
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     const std::string_view spelled = std::string_view(text).substr(part->from, part->to - part->from);
-    const auto whole = part->id < 0 ? ids_.find(spelled) : ids_.end();
+    auto whole = part->id < 0 ? ids_.find(spelled) : ids_.end();
+    if (whole != ids_.end() && static_cast<size_t>(whole->second) < tokens_.size() &&
+        tokens_[static_cast<size_t>(whole->second)].use == PieceUse::none)
+      whole = ids_.end();
     if (part->id >= 0)
       ids.push_back(part->id);
     else if (whole != ids_.end())

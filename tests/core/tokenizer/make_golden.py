@@ -243,6 +243,28 @@ def write_gguf_of(name, tokenizer, pre):
                merges=document["model"]["merges"], pre=pre, begins=name == "llama3")
 
 
+def write_kept():
+    """Pieces of all types: some that users defined, some that are not used, bytes; and what SentencePiece makes of texts of them."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    drawn = random.Random(8)
+    parts = [*WORDS[:12], "foo", "foo bar", "<sep>", "the", "\u2581the", " ", " ", "  ", "\u00e9", "e\u0301", "\uff21", "\u2460", "\u6771", "\U0001f600", "<0x41>", "ed", "s", "a", "x", "\t"]
+    texts = ["".join(drawn.choice(parts) for _ in range(drawn.randint(1, 8))) for _ in range(300)]
+    for name, options in (("kept_pairs", {"model_type": "bpe", "normalization_rule_name": "identity", "remove_extra_whitespaces": False}),
+                          ("kept_sentences", {"normalization_rule_tsv": "rules.tsv", "hard_vocab_limit": False})):
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            Path("rules.tsv").write_text(RULES)
+            model = sentencepiece_model(vocab_size=480, byte_fallback=True, user_defined_symbols=["<sep>", "foo", "foo bar", "\u2581the", "\u00e9", "\uff21"],
+                                        control_symbols=["<ctl>"], **options)
+        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        for piece in proto.pieces:
+            if piece.type == 1 and (piece.piece in ("s", "ed", "\u2581a") or drawn.random() < 0.1):
+                piece.type = 5
+        (GOLDEN / f"{name}.model").write_bytes(proto.SerializeToString())
+        made = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+        write_lines(name, [(text, ids, made.decode([i for i in ids if i != 0])) for text in texts for ids in [made.encode(text)]])
+
+
 def write_sentencepiece(texts):
     """Llama 2's pairs and a unigram model, as files of their own and in GGUF; and what SentencePiece makes of the texts."""
     import sentencepiece
@@ -314,6 +336,7 @@ def write_golden():
     for name, tokenizer, pre in (("llama3", llama3(), "llama-bpe"), ("qwen2", qwen2(), "qwen2"), ("smollm", smollm(), "smollm")):
         write_gguf_of(name, tokenizer, pre)
     write_sentencepiece(few)
+    write_kept()
     (GOLDEN / "vocab.txt").write_text("".join(token + "\n" for token in vocabulary()))
 
 

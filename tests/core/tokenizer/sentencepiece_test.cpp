@@ -35,8 +35,23 @@ TEST_P(SentencePieceFiles, GiveTheSameIds) {
   EXPECT_GT(lines, 250);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SentencePieceFiles, testing::Values("pairs", "sentences"),
+INSTANTIATE_TEST_SUITE_P(Models, SentencePieceFiles,
+                         testing::Values("pairs", "sentences", "kept_pairs", "kept_sentences"),
                          [](const auto& info) { return std::string(info.param); });
+
+// The same text again where a list has the ids, the other way round here.
+TEST(SentencePiece, BytesOfAListAreTextAgain) {
+  const std::string file = folder + "kept_pairs.model";
+  const auto own = open_sentencepiece(file, {});
+  nlohmann::json ids;
+  for (int32_t id = 0; id < own->size(); ++id) ids[own->token(id)] = own->size() - 1 - id;
+  const TemporaryFile list(ids.dump());
+  const auto made = open_sentencepiece(file, {.ids = list.path()});
+  const std::string text = "the \u6771\u4eac, \U0001f600";
+  const std::vector<int32_t> tokens = made->tokenize(text);
+  EXPECT_GE(tokens.size(), 10u);
+  EXPECT_EQ(made->detokenize(tokens.data(), tokens.size()), text);
+}
 
 std::string bytes_of(const std::string& name) {
   std::ifstream file(folder + name, std::ios::binary);
