@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/tokenizer/spelling.hpp"
 #include "core/tokenizer/unicode.hpp"
 
 namespace attnkit::core {
@@ -15,6 +16,25 @@ namespace {
 constexpr size_t max_pattern = 10000;
 // PCRE2's \s has U+180E as well, which is no white space.
 constexpr std::string_view white = "\\t-\\r\\x{85}\\p{Z}";
+
+// Characters that are several in another case, as \u00df is SS: these are equal for Oniguruma, and not for PCRE2.
+bool folds_to_several(char32_t c) {
+  constexpr std::pair<char32_t, char32_t> ranges[] = {
+      {0xdf, 0xdf},   {0x130, 0x130}, {0x149, 0x149},   {0x1f0, 0x1f0},   {0x390, 0x390},
+      {0x3b0, 0x3b0}, {0x587, 0x587}, {0x1e96, 0x1e9e}, {0x1f50, 0x1ffc}, {0xfb00, 0xfb17}};
+  return std::ranges::any_of(ranges, [c](const auto& range) { return c >= range.first && c <= range.second; });
+}
+
+// Whether PCRE2 has a script of this name.
+bool is_script(std::string_view name) {
+  const std::string pattern = fmt::format("\\p{{sc:{}}}", name);
+  int error = 0;
+  size_t place = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
+                                   &error, &place, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
 
 class Translator {
  public:
@@ -29,12 +49,16 @@ class Translator {
         characters();
       else if (c == '(')
         group();
+      else if (c == ')')
+        close();
+      else if (c == '{')
+        repeat();
       else if (c == '^' || c == '$')
         refuse(std::string_view(&c, 1));  // of lines for one, of the text for the other
       else if (ahead("}+"))
         refuse("}+");  // once or more for one, without going back for the other
       else
-        take(1);
+        literal();
     }
     return made_;
   }
@@ -50,7 +74,50 @@ class Translator {
     at_ += n;
   }
 
+  // One character, which counts for what stands before it where case does not count.
+  void literal() {
+    const size_t n = std::min(bytes_of_character(text_[at_]), text_.size() - at_);
+    const std::string_view one = text_.substr(at_, n);
+    if (folds_) {
+      const char32_t c = to_characters(one).front();
+      if (folds_to_several(c)) refuse(one);
+      const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : n == 1 ? one.front() : '\0';
+      // As \u00df and \ufb01 are for Oniguruma.
+      for (const std::string_view pair : {"ss", "st", "ff", "fi", "fl"})
+        if (before_ == pair[0] && lower == pair[1]) refuse(text_.substr(at_ - 1, 2));
+      before_ = lower;
+    }
+    take(n);
+  }
+
+  // "{,2}" is "{0,2}", and "{2}?" is twice or not at all.
+  void repeat() {
+    const size_t end = text_.find('}', at_);
+    const std::string_view inner = text_.substr(at_ + 1, end == std::string_view::npos ? 0 : end - at_ - 1);
+    const bool upto = inner.size() > 1 && inner.front() == ',';
+    const std::string_view number = upto ? inner.substr(1) : inner;
+    const bool is_number = !number.empty() && std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+    before_ = '\0';
+    if (is_number && !upto && text_.substr(end + 1).starts_with('?')) refuse(text_.substr(at_, end + 2 - at_));
+    if (is_number && upto) {
+      made_ += fmt::format("{{0,{}}}", number);
+      at_ = end + 1;
+    } else {
+      take(1);
+    }
+  }
+
+  void close() {
+    if (!folding_.empty()) {
+      folds_ = folding_.back();
+      folding_.pop_back();
+    }
+    before_ = '\0';
+    take(1);
+  }
+
   void escape(bool inside) {
+    before_ = '\0';
     const char c = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
     if (c == 's' || (c == 'S' && !inside)) {
       made_ += inside ? std::string(white) : fmt::format("[{}{}]", c == 'S' ? "^" : "", white);
@@ -66,12 +133,20 @@ class Translator {
       at_ += 2;
       return;
     }
-    const bool property = (c == 'p' || c == 'P') && at_ + 2 < text_.size() && text_[at_ + 2] == '{';
-    const size_t end = property ? text_.find('}', at_) : at_ + 1;
-    take(std::min(end, text_.size() - 1) - at_ + 1);
+    if (c != 'p' && c != 'P') return take(2);
+    const size_t end = text_.find('}', at_);
+    if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || end == std::string_view::npos) refuse(text_.substr(at_, 3));
+    std::string_view name = text_.substr(at_ + 3, end - at_ - 3);
+    const bool negated = name.starts_with('^');
+    if (negated) name.remove_prefix(1);
+    // By itself a script's name is, for PCRE2, of characters that are used in it as well.
+    const bool script = name.find_first_of(":=") == std::string_view::npos && is_script(name);
+    made_ += fmt::format("\\{}{{{}{}{}}}", c, negated ? "^" : "", script ? "sc:" : "", name);
+    at_ = end + 1;
   }
 
   void characters() {
+    before_ = '\0';
     take(ahead("[^") ? 2 : 1);
     // A class in a class adds its characters.
     for (int depth = 1; depth > 0;) {
@@ -85,12 +160,20 @@ class Translator {
       } else if (c == ']' && --depth > 0) {
         ++at_;
       } else {
-        take(1);
+        const auto follows = [&](size_t at) {
+          return at < text_.size() && static_cast<unsigned char>(text_[at]) > 127;
+        };
+        if (folds_ && c == '-' && (follows(at_ + 1) || (at_ > 0 && follows(at_ - 1)))) refuse("-");
+        literal();
+        before_ = '\0';
       }
     }
   }
 
   void group() {
+    before_ = '\0';
+    folding_.push_back(folds_);
+    folds_ = folds_ || ahead("(?i:");
     if (ahead("(?") || ahead("(*")) {
       for (const std::string_view known : {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!"})
         if (ahead(known)) return take(known.size());
@@ -102,6 +185,9 @@ class Translator {
   std::string_view text_;
   std::string made_;
   size_t at_ = 0;
+  bool folds_ = false;         // case does not count
+  std::vector<bool> folding_;  // outside of the groups that are open
+  char before_ = '\0';         // the letter before, where case does not count
 };
 
 std::string message_of(int code) {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/tokenizer/pattern.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit::core {
@@ -161,11 +162,31 @@ TEST(Pattern, WhatTwoLibrariesReadDifferentlyIsRefused) {
                                       {"[[:alpha:]]", "[:"},
                                       {"[a&&b]", "&&"},
                                       {"\\", "\\"},
+                                      {"\\pL", "\\pL"},
+                                      {"a{2}?b", "{2}?"},
+                                      {"(?i:\u00df)", "\u00df"},
+                                      {"(?i:mass)", "ss"},
+                                      {"(?i:[\u00c0-\u00ff])", "-"},
                                       {"[a", ""}})
     EXPECT_EQ(message_of(pattern), "has " + quote(part) + ", which is not supported");
   EXPECT_EQ(message_of("a*"), "also matches no character at all, which is not supported");
   EXPECT_EQ(message_of("(a"), "cannot be used: missing closing parenthesis");
   EXPECT_EQ(message_of("\\p{Nothing}"), "cannot be used: unknown property after \\P or \\p");
+}
+
+// As Oniguruma finds it: a script is that of a character alone, and {,2} is at most twice.
+TEST(Pattern, WhatIsWrittenDifferentlyIsTheSame) {
+  const auto found = [](const char* pattern, std::u32string_view text) {
+    std::string places;
+    for (const auto& [from, to] : Pattern(pattern).matches(text)) places += fmt::format("{}-{} ", from, to);
+    return places;
+  };
+  EXPECT_EQ(found("\\p{Hiragana}+", U"\u3042\u30fc\u3042"), "0-1 2-3 ");  // the sign between is of no script
+  EXPECT_EQ(found("\\p{^Hiragana}+", U"\u3042\u30fc\u3042"), "1-2 ");
+  EXPECT_EQ(found("\\p{Lu}", U"aB"), "1-2 ");
+  EXPECT_EQ(found("a{,2}b", U"aaab b a{,2}b"), "1-4 5-6 12-13 ");
+  EXPECT_EQ(found("x{,}", U"x{,}"), "0-4 ");
+  EXPECT_EQ(found("(?i:b(?:s|t))s|S", U"BSs S s"), "0-3 4-5 ");
 }
 
 TEST(Pattern, ATextThatTakesTooManyStepsIsRefused) {
