@@ -72,7 +72,7 @@ class SteppedTokenizer : public Tokenizer {
           normalised_.split(
               normal,
               [&](std::u32string_view words) {
-                spell(words, part.data() == whole.data() && words.data() == normal.data(), ids);
+                spell(words, part.data() == whole.data() && words.data() == normal.data() && !drops_first(part), ids);
               },
               take);
         },
@@ -101,6 +101,12 @@ class SteppedTokenizer : public Tokenizer {
   const std::string& token(int32_t id) const override { return tokens_.at(static_cast<size_t>(id)); }
 
  private:
+  // Whether normalisation leaves the first character out: what follows is then not what a text begins with.
+  bool drops_first(std::u32string_view text) const {
+    const std::u32string with{text.front(), U'x'};
+    return steps_.normalise(with) == steps_.normalise(U"x");
+  }
+
   void spell(std::u32string_view words, bool first, std::vector<int32_t>& ids) const {
     std::vector<Piece> pieces{{std::u32string(words), first}};
     steps_.split(pieces);

@@ -141,6 +141,18 @@ TEST(Charsmap, SurvivesDamage) {
   EXPECT_GT(accepted, 0);
 }
 
+// A mark goes before what a text begins with, not before what is left of it where its beginning was stripped.
+TEST(HuggingFace, WhatIsStrippedIsTheBeginning) {
+  json edited = json::parse(std::ifstream(ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/mistral.json"));
+  edited["normalizer"] = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  const TemporaryFile file(edited.dump());
+  const auto tokenizer = open_tokenizer_json(file.path(), {.target = true, .end = "</s>"});
+  const auto first = [&](const char* text) { return tokenizer->token(tokenizer->tokenize(text).front()); };
+  EXPECT_TRUE(first("the").starts_with("\u2581"));
+  EXPECT_TRUE(first("the ").starts_with("\u2581"));
+  EXPECT_FALSE(first("\tthe").starts_with("\u2581"));
+}
+
 TEST(Pattern, WhatTwoLibrariesReadDifferentlyIsRefused) {
   const auto message_of = [](const std::string& pattern) {
     json edited = json::parse(std::ifstream(bytes_sample));
