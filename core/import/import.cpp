@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t max_json = uint64_t{64} << 20;
 constexpr double max_tokens = 1048576;  // of a manifest's lengths
+constexpr int64_t max_sentinels = 1000;
 constexpr const char* model_settings = "special:model.yml";
 constexpr int64_t marian_beams = 12;  // where a decoder.yml says none
 constexpr const char* guide = "docs/importing.md lists what is supported, and shows how to add an architecture";
@@ -601,10 +602,11 @@ class Importer {
 
   // SentencePiece's file alone, whose ids are the model's, as T5 has it.  Beside it stands which tokens begin and end
   // texts, and config.json has their ids.
-  bool add_pieces(const JsonValue& config) {
+  bool add_pieces(const Architecture& architecture, const JsonValue& config) {
     const auto file = find(transformer_ / "spiece.model");
     if (!file) return false;
     add_vocabulary(*file, "huggingface");
+    add_tokens_behind(*file, architecture, config);
     std::map<std::string, std::string> said = {{"pad", "<pad>"}, {"eos", "</s>"}, {"unk", "<unk>"}};
     for (const char* beside : {"special_tokens_map.json", "tokenizer_config.json"})
       if (const auto path = find(transformer_ / beside)) {
@@ -616,6 +618,69 @@ class Importer {
     for (const auto& [kind, token] : said)
       if (const JsonValue id = config[kind + "_token_id"]) tokens_[id.integer()] = token;
     return true;
+  }
+
+  // The tokens behind the pieces of a file: T5's sentinels, and what added_tokens.json has.
+  void add_tokens_behind(const fs::path& file, const Architecture& architecture, const JsonValue& config) {
+    std::vector<std::string> tokens = architecture.more.tokens;
+    if (const auto settings = find(transformer_ / "tokenizer_config.json")) {
+      const Document document(*settings);
+      if (const JsonValue said = document.root()["extra_ids"]) {
+        const int64_t count = said.integer();
+        if (count < 0 || count > max_sentinels)
+          said.wrong(fmt::format("is {}; 0 to {} are possible", count, max_sentinels));
+        tokens.clear();
+        for (int64_t i = count - 1; i >= 0; --i) tokens.push_back(fmt::format("<extra_id_{}>", i));
+      }
+    }
+    const int64_t pieces = pieces_of(file);
+    // Without a word of them there may be fewer ids.
+    if (const JsonValue size = config["vocab_size"]; size && pieces + std::ssize(tokens) > size.integer())
+      tokens.clear();
+    if (const auto path = find(transformer_ / "added_tokens.json")) {
+      const Document added(*path);
+      std::map<int64_t, std::string> by_id;
+      for (const auto& [token, id] : added.root().members())
+        if (std::ranges::find(tokens, token) == tokens.end()) by_id[id.integer()] = token;
+      for (const auto& [id, token] : by_id) {
+        if (id < pieces) continue;  // a piece itself
+        if (id != pieces + std::ssize(tokens))
+          refuse(fmt::format("{}: {} has the id {}, and the token behind those that are there is {}", path->string(),
+                             quote(token), id, pieces + std::ssize(tokens)),
+                 "save the tokenizer with transformers, which writes a tokenizer.json");
+        tokens.push_back(token);
+      }
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) tokens_[pieces + static_cast<int64_t>(i)] = tokens[i];
+    for (std::string& token : tokens) token = toml_of(token);
+    for (const char* side : {"model.encoder", "model.decoder"})
+      if (!tokens.empty()) add(side, "more_tokens", fmt::format("[{}]", fmt::join(tokens, ", ")));
+  }
+
+  // The number of pieces of a SentencePiece file: of its fields of number 1.  What is damaged is refused when it is
+  // read.
+  static int64_t pieces_of(const fs::path& path) {
+    const std::vector<std::byte> file = read_file(path.string(), max_json);
+    size_t at = 0;
+    const auto number = [&] {
+      uint64_t made = 0;
+      for (int shift = 0; at < file.size() && shift < 64; shift += 7) {
+        const auto byte = std::to_integer<uint64_t>(file[at++]);
+        made |= (byte & 127) << shift;
+        if (byte < 128) break;
+      }
+      return made;
+    };
+    int64_t pieces = 0;
+    while (at < file.size()) {
+      const uint64_t key = number();
+      if ((key & 7) != 2) break;
+      pieces += key >> 3 == 1;
+      const uint64_t size = number();
+      if (size > file.size() - at) break;
+      at += size;
+    }
+    return pieces;
   }
 
   // config: NULL: of another format.
@@ -630,7 +695,7 @@ class Importer {
       return;
     }
     if (tables_.contains("model.decoder") && add_sentencepiece(architecture)) return;
-    if (tables_.contains("model.decoder") && config && add_pieces(*config)) return;
+    if (tables_.contains("model.decoder") && config && add_pieces(architecture, *config)) return;
     if (add_fairseq(architecture)) return;
     if (tables_.contains("model.decoder"))
       refuse(fmt::format("{}: holds no tokenizer.json, no spiece.model, and no vocab.json with SentencePiece's file",

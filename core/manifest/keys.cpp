@@ -117,7 +117,8 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "numbering", T::choice, "own", "own|fairseq",
      "SentencePiece: ids where no file lists them: `own`: the file's; `fairseq`: <s>, <pad>, </s>, <unk>, then the "
      "file's from its fourth on"},
-    {"model.encoder", "more_tokens", T::tokens, "", "with `ids` or fairseq's numbering: tokens behind those, in order"},
+    {"model.encoder", "more_tokens", T::tokens, "",
+     "SentencePiece: tokens behind the file's, or behind those of `ids` or of fairseq's numbering, in order"},
     {"model.encoder", "begin", T::text, "",
      "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,

@@ -175,10 +175,6 @@ void read_ids(const TableReader& table, const Reading& to, const Stack& stack, S
   use.fairseq = numbering == Numbering::fairseq;
   if (use.fairseq && table.mentioned("ids"))
     to.not_applicable(table.place("numbering"), "\"numbering\" is for files without \"ids\"");
-  if (more && !table.mentioned("ids") && !use.fairseq)
-    to.not_applicable(
-        more->place,
-        "\"more_tokens\" stand behind those of \"ids\" or of numbering = \"fairseq\", which are not given");
   for (size_t i = 0; more && i < more->value.items.size(); ++i) use.more.push_back(more->value.items[i].text);
 }
 

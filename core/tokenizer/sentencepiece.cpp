@@ -283,6 +283,10 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   }
   const bool ends = end >= 0 && static_cast<size_t>(end) < tokens.size();
   json document = tokenizer_json(made);
+  if (use.ids.empty() && !use.fairseq)
+    for (size_t i = 0; i < use.more.size(); ++i)
+      document["added_tokens"].push_back(
+          {{"id", tokens.size() + i}, {"content", use.more[i]}, {"special", true}, {"normalized", false}});
   document["post_processor"] = frame_json(tokens, {}, ends ? std::optional(static_cast<size_t>(end)) : std::nullopt);
   if (use.ids.empty() && !use.fairseq) return read_tokenizer_json(JsonValue(document, path), use);
   const json list = use.fairseq ? fairseq_ids(tokens, path) : read_ids(use.ids);

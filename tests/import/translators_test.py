@@ -75,6 +75,27 @@ class Translators(ImportTest):
         self.assertEqual(written(manifest, "--temperature", 0), written(plain))
         self.assertNotEqual(written(manifest), written(plain))
 
+    def test_tokens_behind_the_pieces_of_t5(self):
+        """Sentinels, and what added_tokens.json has: where text stands behind one it begins anew."""
+        folder = self.copy("t5")
+        document = json.loads((folder / "tokenizer.json").read_text())
+        size = len(document["model"]["vocab"])
+        document["model"]["vocab"] = document["model"]["vocab"][:-3]
+        (folder / "spiece.model").write_bytes(spiece(document))
+        (folder / "tokenizer.json").unlink()
+        (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": "<s>"}))
+        manifest = self.imported(folder)
+        self.assertNotIn("extra_id", manifest.read_text())  # a hundred would be more than the model has
+        (folder / "tokenizer_config.json").write_text(json.dumps({"extra_ids": 2}))
+        (folder / "added_tokens.json").write_text(json.dumps({"<new>": size - 1}))
+        manifest = self.imported(folder)
+        def ids(text):
+            return self.run_ok("tokenize", manifest, "--text", text, "--json").json()["results"][0]["ids"][:-1]
+        head = ids("head")
+        self.assertEqual(ids("head<extra_id_0>head <new> <extra_id_1>head"), [*head, size - 2, *head, size - 1, size - 3, *head])
+        (folder / "added_tokens.json").write_text(json.dumps({"<new>": size}))
+        self.assertIn(f'"<new>" has the id {size}, and the token behind those that are there is {size - 1}', self.refusal(folder))
+
     def test_settings_of_config_json_count_where_there_is_no_generation_config(self):
         folder = self.copy("bart")
         own = {"num_beams": 3, "forced_bos_token_id": 5, "bad_words_ids": [[7]], "repetition_penalty": 1.5, "top_k": 50}
