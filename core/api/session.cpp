@@ -165,7 +165,8 @@ int32_t attnkit_sessions_generate(attnkit_session* const* sessions, uint32_t n, 
     const auto needed = static_cast<uint64_t>(limit > 0 ? std::min<int64_t>(limit, most) : most);
     if (width < needed)
       fail(ATTN_INVALID, "width {}: ids has room for {} tokens of each session at least", width, needed);
-    const auto made = Session::generate(all.span(), limit, steps);
+    const auto made =
+        Session::generate(all.span(), limit, steps, static_cast<int64_t>(std::min<uint64_t>(width, INT64_MAX)));
     for (uint32_t i = 0; i < n; ++i) {
       lengths[i] = made[i] ? made[i]->size() : 0;
       if (made[i]) std::copy(made[i]->begin(), made[i]->end(), ids + i * width);

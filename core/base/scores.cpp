@@ -4,6 +4,7 @@
 #include <attnkit/kernels/simd.hpp>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace attnkit::core {
 namespace {
@@ -96,6 +97,7 @@ std::optional<int32_t> best_token(std::span<const float> scores) {
 }
 
 double log_sum_over(std::span<const float> scores, float top) {
+  if (!std::isfinite(top)) return std::numeric_limits<double>::quiet_NaN();
   double result = 0;
   simd::dispatch(SumBody{scores, top, result});
   return result;

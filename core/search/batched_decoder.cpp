@@ -19,27 +19,37 @@ void BatchedDecoder::run(size_t count, size_t rows) {
   }
 }
 
-void BatchedDecoder::search(const Model& model, size_t count, size_t rows, uint32_t limit) {
-  while (fill(count, rows)) {
+void BatchedDecoder::search(const Model& model, size_t count, size_t rows, std::optional<uint32_t> limit) {
+  for (size_t before = 0; fill(count, rows); before = active_.size()) {
     check_interrupt();
-    take_handles();
-    std::vector<Ids> made;
-    try {
-      made = Session::generate_all(model, handles_, limit);
-    } catch (const Error& e) {
-      // It says which of them is at fault, if one is.
-      const size_t at = e.where() < 0 ? 0 : static_cast<size_t>(e.where());
-      std::string message = e.what();
-      if (const std::string prefix = fmt::format("session {}: ", at); message.starts_with(prefix))
-        message.erase(0, prefix.size());
-      fail_at(active_[at].index, Error(e.code(), message));
-    }
-    for (size_t i = 0; i < active_.size(); ++i) {
-      active_[i].position = made[i].size();
-      active_[i].made = std::move(made[i]);
-      if (!active_[i].made.empty()) done(active_[i]);
-    }
+    // The first call sets the limit.
+    for (size_t i = before; !limit && i < active_.size(); ++i)
+      go_on(model, std::span(active_).subspan(i, 1), static_cast<uint32_t>(active_[i].limit), 1);
+    if (std::ranges::all_of(active_, [](const Active& a) { return a.made.empty(); }))
+      go_on(model, active_, limit.value_or(0), 0);
     std::erase_if(active_, [](const Active& a) { return !a.made.empty(); });
+  }
+}
+
+// Takes what those have made that have ended.
+void BatchedDecoder::go_on(const Model& model, std::span<Active> active, uint32_t limit, uint32_t steps) {
+  handles_.clear();
+  for (const Active& a : active) handles_.push_back(a.session.get());
+  std::vector<Ids> made;
+  try {
+    made = Session::generate_all(model, handles_, limit, steps);
+  } catch (const Error& e) {
+    // It says which of them is at fault, if one is.
+    const size_t at = active.size() == 1 || e.where() < 0 ? 0 : static_cast<size_t>(e.where());
+    std::string message = e.what();
+    if (const std::string prefix = fmt::format("session {}: ", at); message.starts_with(prefix))
+      message.erase(0, prefix.size());
+    fail_at(active[at].index, Error(e.code(), message));
+  }
+  for (size_t i = 0; i < active.size(); ++i) {
+    active[i].position = made[i].size();
+    active[i].made = std::move(made[i]);
+    if (!active[i].made.empty()) done(active[i]);
   }
 }
 
@@ -77,15 +87,13 @@ void BatchedDecoder::read(std::span<Active> begun) {
   }
 }
 
-void BatchedDecoder::take_handles() {
-  handles_.clear();
-  for (const Active& a : active_) handles_.push_back(a.session.get());
-}
-
 void BatchedDecoder::write() {
-  take_handles();
+  handles_.clear();
   tokens_.ids.clear();
-  for (const Active& a : active_) tokens_.ids.push_back(a.next);
+  for (const Active& a : active_) {
+    handles_.push_back(a.session.get());
+    tokens_.ids.push_back(a.next);
+  }
   tokens_.length = 1;
   tokens_.lengths.assign(active_.size(), 1);
   scores_.resize(active_.size() * static_cast<size_t>(info_.outputs));

@@ -18,8 +18,8 @@ class BatchedDecoder {
   // Decodes inputs 0 to count - 1, up to `rows` at once; each as it would be decoded alone.
   void run(size_t count, size_t rows);
   // The same by beam search, over sessions whose rows are the beams.  limit: tokens to make at most, 0: as [decode]
-  // says.
-  void search(const Model& model, size_t count, size_t rows, uint32_t limit);
+  // says; nothing: each its own.
+  void search(const Model& model, size_t count, size_t rows, std::optional<uint32_t> limit);
 
  protected:
   explicit BatchedDecoder(const TaskFacts& facts)
@@ -46,10 +46,10 @@ class BatchedDecoder {
 
  private:
   bool fill(size_t count, size_t rows);
+  void go_on(const Model& model, std::span<Active> active, uint32_t limit, uint32_t steps);
   void read(std::span<Active> begun);
   void write();
   void fail_write(const Error& of_batch);
-  void take_handles();
   void choose(size_t row);
 
   const attnkit_model_info info_;

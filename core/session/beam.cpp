@@ -51,8 +51,8 @@ std::vector<Ranked> highest(std::span<const float> scores, size_t count) {
 
 class BeamSearch final : public Generation {
  public:
-  BeamSearch(const Session& session, int64_t limit)
-      : Generation(session),
+  BeamSearch(const Session& session, int64_t most)
+      : Generation(session, most),
         m_(session.model().manifest()),
         vocabulary_(*session.model().vocabulary(true)),
         rows_(static_cast<size_t>(session.rows())),
@@ -60,7 +60,7 @@ class BeamSearch final : public Generation {
         width_(rows_) {
     // The longest target is written in full; nothing follows it.
     const int64_t longest = m_.max_target() - std::max<int64_t>(1, session.position(0)) + 1;
-    max_tokens_ = static_cast<size_t>(std::min(limit, longest));
+    max_tokens_ = static_cast<size_t>(std::min(most, longest));
   }
 
   StepResult needs(const Session& session) const override {
@@ -73,10 +73,10 @@ class BeamSearch final : public Generation {
     return {StepResult::top, m_.sampling.looks_back() ? most : needed};
   }
 
-  void choose(Session& session, const DeviceCompute* found, int64_t first_row) override {
+  void choose(const Session& session, const DeviceCompute* found, int64_t first_row) override {
     const std::vector<Candidate> all = best(session, found, first_row);
     std::vector<Hypothesis> grown;
-    std::vector<uint32_t> parents;
+    std::vector<uint32_t> from;
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const Candidate& c = all[rank];
       Hypothesis h{alive_[c.row].ids, c.log_probability};
@@ -87,7 +87,7 @@ class BeamSearch final : public Generation {
         if (rank < width_) end(std::move(h));
       } else if (grown.size() < width_) {
         grown.push_back(std::move(h));
-        parents.push_back(c.row);
+        from.push_back(c.row);
       }
     }
     if (grown.empty() && ended_.empty()) fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
@@ -96,8 +96,8 @@ class BeamSearch final : public Generation {
     over = is_over();
     if (over) return;
     for (size_t r = 0; r < rows_; ++r) next.push_back(alive_[r < alive_.size() ? r : 0].ids.back());
-    parents.resize(rows_, parents[0]);
-    session.reorder_states(parents);
+    from.resize(rows_, from[0]);
+    parents = std::move(from);
   }
 
  private:

@@ -12,7 +12,7 @@ namespace {
 class Drawing final : public Generation {
  public:
   Drawing(const Session& session, Sampler sampler, int64_t limit, std::function<bool(int32_t)> stop)
-      : Generation(session), sampler_(std::move(sampler)), limit_(static_cast<size_t>(limit)), stop_(std::move(stop)) {
+      : Generation(session, limit), sampler_(std::move(sampler)), stop_(std::move(stop)) {
     sampler_.saw(next);
   }
 
@@ -28,7 +28,7 @@ class Drawing final : public Generation {
     return {StepResult::top, sampler_.looks_back() ? most : needed};
   }
 
-  void choose(Session& session, const DeviceCompute* found, int64_t first_row) override {
+  void choose(const Session& session, const DeviceCompute* found, int64_t first_row) override {
     const std::optional<int32_t> id =
         found ? best_of(session, *found, first_row) : sampler_.draw(session.next_scores(0));
     if (!id || *id < 0) fail(ATTN_INTERNAL, "{}", nan_message(session.position(0) - 1));
@@ -37,7 +37,7 @@ class Drawing final : public Generation {
     // The longest target is written in full; nothing follows it.
     const Model& model = session.model();
     const bool last = *id == model.vocabulary(true)->end_id() || session.position(0) >= model.manifest().max_target();
-    over = last || stopped || made.size() >= limit_;
+    over = last || stopped || std::ssize(made) >= limit;
     if (!last) next = {*id};
   }
 
@@ -53,7 +53,6 @@ class Drawing final : public Generation {
   }
 
   Sampler sampler_;
-  const size_t limit_;
   const std::function<bool(int32_t)> stop_;
 };
 

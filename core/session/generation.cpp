@@ -40,25 +40,32 @@ class Together {
  private:
   // Each by itself: an error of one leaves the others as far as they are.
   void choose() {
+    each([&](size_t i) {
+      Generation& g = *generations_[i];
+      if (g.next.empty() && !g.over)
+        g.choose(*sessions_[i], found_at_.empty() ? nullptr : &device_->results(),
+                 found_at_.empty() ? 0 : found_at_[i]);
+      if (!g.next.empty()) Session::check_write({&sessions_[i], 1}, ids_of(g.next));
+    });
+  }
+
+  // Calls f for each session, on several threads.
+  template <class F>
+  void each(const F& f) {
     std::vector<std::exception_ptr> errors(sessions_.size());
-    const auto choose = [&](int64_t i) {
-      Generation& g = *generations_[static_cast<size_t>(i)];
-      Session& session = *sessions_[static_cast<size_t>(i)];
+    const auto one = [&](size_t i) {
       try {
-        if (g.next.empty() && !g.over)
-          g.choose(session, found_at_.empty() ? nullptr : &device_->results(), found_at_.empty() ? 0 : found_at_[i]);
-        if (!g.next.empty()) Session::check_write({&sessions_[static_cast<size_t>(i)], 1}, ids_of(g.next));
+        f(i);
       } catch (...) {
-        errors[static_cast<size_t>(i)] = std::current_exception();
+        errors[i] = std::current_exception();
       }
     };
-    const auto n = static_cast<int64_t>(sessions_.size());
     // The thread of a device is the caller's.
-    if (n == 1 || model_.on_device())
-      for (int64_t i = 0; i < n; ++i) choose(i);
+    if (sessions_.size() == 1 || model_.on_device())
+      for (size_t i = 0; i < sessions_.size(); ++i) one(i);
     else
-      model_.runtime().threads.each(n, 1, [&](int64_t begin, int64_t end, uint32_t) {
-        for (int64_t i = begin; i < end; ++i) choose(i);
+      model_.runtime().threads.each(std::ssize(sessions_), 1, [&](int64_t begin, int64_t end, uint32_t) {
+        for (int64_t i = begin; i < end; ++i) one(static_cast<size_t>(i));
       });
     for (size_t i = 0; i < errors.size(); ++i)
       if (errors[i]) refuse(i, errors[i]);
@@ -87,7 +94,36 @@ class Together {
       tokens_.insert(tokens_.end(), g.next.begin(), g.next.end());
     }
     if (writing_.empty()) return;
+    moved_.assign(sessions_.size(), false);
     const StepResult result = model_.on_device() ? needs(writing_, written_) : StepResult{};
+    try {
+      each([&](size_t i) {
+        if (generations_[i]->parents.empty()) return;
+        sessions_[i]->reorder_states(generations_[i]->parents);
+        moved_[i] = true;
+      });
+      write(result);
+    } catch (const Error& e) {
+      settle();
+      throw Error(e.code(), e.what());  // whose `where` may be a plugin's
+    } catch (...) {
+      settle();
+      throw;
+    }
+    for (Generation* g : written_) {
+      g->next.clear();
+      g->parents.clear();
+    }
+  }
+
+  // After a write that failed: rows that were brought into another order keep their scores, and `next` is still to
+  // come.
+  void settle() {
+    for (size_t i = 0; i < sessions_.size(); ++i)
+      if (moved_[i]) sessions_[i]->reorder_scores(std::exchange(generations_[i]->parents, {}));
+  }
+
+  void write(const StepResult& result) {
     if (result.kind != StepResult::scores) {
       if (!device_) device_.emplace(model_);
       device_->write(writing_, ids_of(tokens_), result);
@@ -96,7 +132,6 @@ class Together {
       found_at_.clear();
       Session::write(writing_, ids_of(tokens_), nullptr);
     }
-    for (Generation* g : written_) g->next.clear();
   }
 
   const Model& model_;
@@ -107,11 +142,12 @@ class Together {
   std::vector<Session*> writing_;
   std::vector<Generation*> written_;
   std::vector<int32_t> tokens_;
+  std::vector<char> moved_;  // by session: whether its rows were reordered for the write
 };
 
 }  // namespace
 
-Generation::Generation(const Session& session) {
+Generation::Generation(const Session& session, int64_t limit) : limit(limit) {
   if (session.position(0) == 0)
     next.assign(static_cast<size_t>(session.rows()), session.model().vocabulary(true)->begin_id());
 }

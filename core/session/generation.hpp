@@ -20,18 +20,19 @@ class Generation {
   virtual ~Generation() = default;
   // The scores of each row that the next choice needs of a device; `scores`: all of them.
   virtual StepResult needs(const Session& session) const = 0;
-  // Chooses the next token of each row, and brings the rows into their order.  found: what a device found, the
-  // session's from `first_row` on; NULL: session.last().  Throws Error as Session::next_scores; nothing was chosen
-  // then.
-  virtual void choose(Session& session, const DeviceCompute* found, int64_t first_row) = 0;
+  // Chooses the next token of each row.  found: what a device found, the session's from `first_row` on; NULL:
+  // session.last().  Throws Error as Session::next_scores; nothing was chosen then.
+  virtual void choose(const Session& session, const DeviceCompute* found, int64_t first_row) = 0;
 
-  std::vector<int32_t> next;  // chosen and to be written, one for each row
-  std::vector<int32_t> made;  // once it is over, </s> included where it was reached
-  bool over = false;          // when `next` is written
+  std::vector<int32_t> next;      // chosen and to be written, one for each row
+  std::vector<uint32_t> parents;  // the rows that those of `next` continue, before it is written; empty: each its own
+  int64_t limit = 0;              // tokens at most, as it was asked for
+  std::vector<int32_t> made;      // once it is over, </s> included where it was reached
+  bool over = false;              // when `next` is written
 
  protected:
   // An empty session begins with <s>.
-  explicit Generation(const Session& session);
+  Generation(const Session& session, int64_t limit);
 };
 
 // Of a session of one row.  limit: tokens at most.  stop(id) ends it; may be empty.

@@ -115,6 +115,10 @@ std::unique_ptr<Session> Session::clone() const {
 
 void Session::reorder(const std::vector<uint32_t>& parents) {
   reorder_states(parents);
+  reorder_scores(parents);
+}
+
+void Session::reorder_scores(const std::vector<uint32_t>& parents) {
   const auto width = static_cast<size_t>(model_->outputs());
   std::vector<float> last(last_.size());
   for (size_t i = 0; i < parents.size(); ++i)
@@ -645,7 +649,7 @@ std::vector<int32_t> Session::finished(std::unique_ptr<Generation> generation) {
 }
 
 std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Session* const> sessions, int64_t limit,
-                                                                   int64_t steps) {
+                                                                   int64_t steps, int64_t room) {
   // Out of the sessions meanwhile, which drop them when they are written.
   struct Under {
     std::span<Session* const> sessions;
@@ -659,7 +663,14 @@ std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Ses
   for (size_t i = 0; i < sessions.size(); ++i) {
     Session& s = *sessions[i];
     if (s.model_.get() != model) fail(ATTN_INVALID, "the sessions of one call must belong to one model");
-    s.check_begun();
+    try {
+      s.check_begun();
+      if (s.generation_ && s.generation_->limit > room)
+        fail(ATTN_INVALID, "room for {} tokens, and its first call allowed it {}", room, s.generation_->limit);
+    } catch (const Error& e) {
+      if (sessions.size() == 1) throw;
+      throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));
+    }
   }
   for (Session* s : sessions) {
     const int64_t most = limit > 0 ? limit : s->default_limit();

@@ -28,8 +28,9 @@ class Session {
 
   std::unique_ptr<Session> clone() const;
   void reorder(const std::vector<uint32_t>& parents);
-  // All but last(), for rows that are written next.
+  // The two parts of it: all but last(), for rows that are written next, and last() alone.
   void reorder_states(const std::vector<uint32_t>& parents);
+  void reorder_scores(const std::vector<uint32_t>& parents);
   // More of the source; last: it is complete.
   void read(const SourceBatch& source, bool last = true);
   // The same for different sessions of one model, a row of `sources` each, encoded together; last: by session.  A
@@ -43,7 +44,7 @@ class Session {
   // Whatever else writes or reorders such a session ends that.  Error: of which session, where it is one's; no other
   // lost anything.
   static std::vector<std::optional<std::vector<int32_t>>> generate(std::span<Session* const> sessions, int64_t limit,
-                                                                   int64_t steps);
+                                                                   int64_t steps, int64_t room = INT64_MAX);
   // Writes a prompt and draws tokens behind it until </s>, limit or stop(id), which may be empty; one row.  limit 0: as
   // generate.  Throws Error before anything is written, or (ATTN_INTERNAL) for scores that are not numbers.
   std::vector<int32_t> sample(std::span<const int32_t> prompt, Sampler sampler, int64_t limit,

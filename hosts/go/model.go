@@ -417,6 +417,9 @@ func (m *Model) TranslateAll(ctx context.Context, texts []string, beams, limit, 
 	if batch < 1 {
 		return nil, invalid("batch %d: it must be 1 or more", batch)
 	}
+	if limit < 0 {
+		return nil, invalid("limit %d: it must be 1 or more, or 0 for the default", limit)
+	}
 	made := make([]string, len(texts))
 	var going []*Session
 	var numbers []int // of their texts

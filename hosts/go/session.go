@@ -288,6 +288,13 @@ func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
 	if ctx.Done() == nil {
 		return s.generate(limit)
 	}
+	same := make([]uint32, s.rows)
+	for i := range same {
+		same[i] = uint32(i)
+	}
+	if err := s.Reorder(same); err != nil { // a search that another call began is not this one
+		return nil, err
+	}
 	made, err := GenerateAll(ctx, []*Session{s}, limit)
 	if err != nil {
 		return nil, err

@@ -192,6 +192,35 @@ TEST(Session, GenerateTogetherWhatEachDoesAlone) {
   }
 }
 
+TEST(Session, RoomIsForTheLimitOfTheFirstCall) {
+  const Opened o;
+  attnkit::Session session(o.model, 2);
+  session.read(o.source());
+  attnkit_session* const self = session.get();
+  attnkit::Session::generate_all(o.model, {&self, 1}, 0, 3);
+  attnkit::Ids ids(2);
+  uint64_t length = 0;
+  attn_error err{sizeof err, 0, -1, ""};
+  EXPECT_EQ(attnkit_sessions_generate(&self, 1, 2, 0, ids.data(), 2, &length, &err), ATTN_INVALID);
+  EXPECT_NE(std::string(err.message).find("room for 2 tokens"), std::string::npos) << err.message;
+  EXPECT_FALSE(attnkit::Session::generate_all(o.model, {&self, 1}).front().empty());
+}
+
+// A neighbour's error comes between the choice of a search and its write.
+TEST(Session, AnErrorBesideASearchLeavesItsScoresWithItsRows) {
+  const Opened o;
+  attnkit::Session session(o.model, 3), same(o.model, 3), empty(o.model, 1);
+  for (attnkit::Session* s : {&session, &same}) s->read(o.source());
+  for (attnkit::Session* s : {&session, &same}) {
+    attnkit_session* const self = s->get();
+    attnkit::Session::generate_all(o.model, {&self, 1}, 0, 2);
+  }
+  attnkit_session* const both[] = {session.get(), empty.get()};
+  EXPECT_THROW(attnkit::Session::generate_all(o.model, both), attnkit::Error);
+  EXPECT_EQ(session.save(), same.save());
+  EXPECT_EQ(session.clone().generate(), same.clone().generate());
+}
+
 TEST(Session, AWriteEndsWhatGenerateTogetherBegan) {
   const Opened o;
   attnkit::Session session(o.model, 3), same(o.model, 3);
@@ -236,8 +265,11 @@ TEST(Session, RefusesToGenerateTogetherInWordsAndLosesNothing) {
   EXPECT_EQ(attnkit_sessions_generate(both, 1, 0, 2, nullptr, width, lengths, &err), ATTN_INVALID);
   EXPECT_EQ(attnkit_sessions_generate(both, 1, 0, 2, ids.data(), width, nullptr, &err), ATTN_INVALID);
   // In every call one goes no further, and the session beside it nothing at all.
+  const auto before = one.save();
   for (int call = 0; call < 3; ++call)
     EXPECT_EQ(refused(both, 2, 0, width).find("session 1: no source was read yet"), 0u) << err.message;
+  EXPECT_EQ(err.where, 1);
+  EXPECT_EQ(one.save(), before);
   EXPECT_EQ(lengths[0], 7u);
   EXPECT_EQ(attnkit::Session::generate_all(o.model, {both, 1}).front(), alone.generate());
   empty.read(o.source());

@@ -288,10 +288,10 @@ ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t 
                                              attn_error* err);
 /* Continues n different sessions of one model together, each as generate does, until one of them has ended, or for at
  * most `steps` tokens where that is not 0.  Given again, beside any others, those that have not ended go on, under the
- * limit of their first call; a write or reorder in between makes them begin anew.  Since minor 1.
- * Shapes    ids (n, width), width at least limit, or max_length when it is 0; lengths (n), 0 where one has not ended.
+ * limit of their first call; after a write or reorder in between, and as copies or saved, they begin anew.  Minor 1.
+ * Shapes    ids (n, width), width at least every limit, max_length for 0; lengths (n), 0 where one has not ended.
  * Numbers   Bitwise those of each session alone.
- * Errors    As write and generate; where: which session.  The others lose nothing: call again without it. */
+ * Errors    As write and generate.  where of several: which session; the others lose nothing: call again without it. */
 ATTNKIT_API int32_t attnkit_sessions_generate(attnkit_session* const* sessions, uint32_t n, uint32_t limit,
                                               uint32_t steps, int32_t* ids, uint64_t width, uint64_t* lengths,
                                               attn_error* err);

@@ -19,7 +19,8 @@ class Decoder : public search::BatchedDecoder {
 
   LargestSession decode() {
     if (options_.beams > 1)
-      search(model_, inputs_.size(), options_.batch, options_.limit);
+      // Of speech the limit is by the rows of a recording, not by those of the window that the encoder takes.
+      search(model_, inputs_.size(), options_.batch, facts_.speech ? std::nullopt : std::optional(options_.limit));
     else
       run(inputs_.size(), options_.batch);
     return largest_;

@@ -210,6 +210,8 @@ class Model(Handle):
         rows, made = integer(beams, "beams", ctypes.c_uint32, MOST_ROWS), [""] * len(texts)
         if whole(batch, "batch") < 1:
             raise Error(INVALID, f"batch {batch}: it must be 1 or more")
+        if whole(limit, "limit") < 0:
+            raise Error(INVALID, f"limit {limit}: it must be 1 or more, or 0 for the default")
         going: dict[int, Session] = {}
         coming = iter(range(len(texts)))
         try:

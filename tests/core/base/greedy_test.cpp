@@ -54,6 +54,10 @@ TEST(Scores, OfAnyWidthAreThoseTakenOneByOne) {
       EXPECT_NEAR(log_sum(suppressed), log_sum(broken), 1e-6) << width;
     }
   }
+  for (const float top : {inf, -inf, nan}) {
+    EXPECT_TRUE(std::isnan(log_sum_over(std::vector<float>{top, top}, top))) << top;
+    EXPECT_TRUE(std::isnan(log_sum(std::vector<float>{top, -inf}))) << top;
+  }
   // A sure model: the others are not lost beside 1.
   EXPECT_NEAR(log_sum_over(std::vector<float>{30, 0, 0}, 30) / std::log1p(2 * std::exp(-30.0)), 1, 1e-6);
 }
