@@ -665,8 +665,8 @@ std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Ses
     if (s.model_.get() != model) fail(ATTN_INVALID, "the sessions of one call must belong to one model");
     try {
       s.check_begun();
-      if (s.generation_ && s.generation_->limit > room)
-        fail(ATTN_INVALID, "room for {} tokens, and its first call allowed it {}", room, s.generation_->limit);
+      const int64_t most = s.generation_ ? std::min<int64_t>(s.generation_->limit, model->manifest().max_target()) : 0;
+      if (most > room) fail(ATTN_INVALID, "room for {} tokens, and its first call allowed it {}", room, most);
     } catch (const Error& e) {
       if (sessions.size() == 1) throw;
       throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));

@@ -204,6 +204,15 @@ TEST(Session, RoomIsForTheLimitOfTheFirstCall) {
   EXPECT_EQ(attnkit_sessions_generate(&self, 1, 2, 0, ids.data(), 2, &length, &err), ATTN_INVALID);
   EXPECT_NE(std::string(err.message).find("room for 2 tokens"), std::string::npos) << err.message;
   EXPECT_FALSE(attnkit::Session::generate_all(o.model, {&self, 1}).front().empty());
+  // More than any target has is no more than the longest.
+  attnkit::Session other(o.model, 2);
+  other.read(o.source());
+  attnkit_session* const its = other.get();
+  const auto width = static_cast<uint64_t>(o.model.info().max_length);
+  ids.resize(width);
+  for (const uint32_t steps : {2u, 0u})
+    EXPECT_EQ(attnkit_sessions_generate(&its, 1, 1u << 20, steps, ids.data(), width, &length, &err), ATTN_OK);
+  EXPECT_GT(length, 0u);
 }
 
 // A neighbour's error comes between the choice of a search and its write.
