@@ -76,7 +76,7 @@ class Together {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));
+      Session::fail_of(static_cast<int64_t>(i), e);
     }
   }
 

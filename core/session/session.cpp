@@ -205,6 +205,10 @@ void Session::check_read(const SourceBatch& source, bool last) const {
   if (last) frontend->require_row(source.kind, units);
 }
 
+void Session::fail_of(int64_t session, const Error& e) {
+  throw Error(e.code(), fmt::format("session {}: {}", session, e.what()), static_cast<int32_t>(session));
+}
+
 void Session::check_one_row(bool is_one) const {
   if (is_one) return;
   if (model_->frontend())
@@ -232,7 +236,7 @@ void Session::check_reads(std::span<Session* const> sessions, const SourceBatch&
       sessions[at]->check_read(sources.row(i), last[at] != 0);
     } catch (const Error& e) {
       if (n == 1) throw;
-      throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));
+      fail_of(i, e);
     }
   }
 }
@@ -669,7 +673,7 @@ std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Ses
       if (most > room) fail(ATTN_INVALID, "room for {} tokens, and its first call allowed it {}", room, most);
     } catch (const Error& e) {
       if (sessions.size() == 1) throw;
-      throw Error(e.code(), fmt::format("session {}: {}", i, e.what()), static_cast<int32_t>(i));
+      fail_of(static_cast<int64_t>(i), e);
     }
   }
   for (Session* s : sessions) {

@@ -56,6 +56,9 @@ class Session {
   static void write(std::span<Session* const> sessions, const Ids& tokens, float* logits);
   static void check_write(std::span<Session* const> sessions, const Ids& tokens);
 
+  // Throws the error of one of several sessions of a call.
+  [[noreturn]] static void fail_of(int64_t session, const Error& e);
+
   const Model& model() const { return *model_; }
   int rows() const { return static_cast<int>(slots_.size()); }
   int64_t source_length() const { return source_.length; }

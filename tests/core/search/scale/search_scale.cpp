@@ -98,7 +98,9 @@ int main(int argc, char** argv) {
   options.add_options()("workers", po::value<std::vector<int>>()->default_value(all, "1 10 100 1000"), "hosts")(
       "choices", po::value<int>()->default_value(16), "of each of three roles")(
       "seconds", po::value<double>()->default_value(1), "of a trial")(
-      "folder", po::value<std::string>()->default_value("search-scale"), "of the journals; new");
+      "folder",
+      po::value<std::string>()->default_value((std::filesystem::temp_directory_path() / "search-scale").string()),
+      "of the journals; new");
   try {
     po::store(po::parse_command_line(argc, argv, options), values);
     const fs::path folder = values["folder"].as<std::string>();
