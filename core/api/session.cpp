@@ -4,7 +4,7 @@
 
 #include "core/api/describe.hpp"
 #include "core/api/handles.hpp"
-#include "core/base/stops.hpp"
+#include "core/base/decoding/stops.hpp"
 #include "core/base/text.hpp"
 #include "core/session/simultaneous.hpp"
 

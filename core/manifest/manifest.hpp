@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/decoding/sampler.hpp"
 #include "core/base/roles.hpp"
-#include "core/base/sampler.hpp"
 #include "core/manifest/diagnostics.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/speech/fbank.hpp"

@@ -1,7 +1,7 @@
 #include "core/search/batched_decoder.hpp"
 
-#include "core/base/greedy.hpp"
-#include "core/base/scores.hpp"
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/scores.hpp"
 
 namespace attnkit::core::search {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 
-#include "core/base/greedy.hpp"
-#include "core/base/scores.hpp"
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/scores.hpp"
 #include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"
 #include "core/session/session.hpp"

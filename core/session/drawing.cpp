@@ -1,7 +1,7 @@
 // One token after another, the best or drawn.
 #include <algorithm>
 
-#include "core/base/greedy.hpp"
+#include "core/base/decoding/greedy.hpp"
 #include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"
 #include "core/session/session.hpp"

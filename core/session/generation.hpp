@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "core/model/device_compute.hpp"
 
 namespace attnkit::core {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "core/manifest/manifest.hpp"
 
 namespace attnkit::core {

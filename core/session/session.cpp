@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/greedy.hpp"
-#include "core/base/scores.hpp"
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/scores.hpp"
 #include "core/model/device_compute.hpp"
 #include "core/session/generation.hpp"
 #include "core/session/restrict.hpp"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "core/model/device_compute.hpp"
 #include "core/model/model.hpp"
 #include "core/session/arena.hpp"

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/clock.hpp"
-#include "core/base/greedy.hpp"
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "core/session/session.hpp"
 
 namespace attnkit::core {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 
 namespace attnkit::core::search {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/base/greedy.hpp"
+#include "core/base/decoding/greedy.hpp"
 #include "core/search/batched_decoder.hpp"
 #include "core/search/failure.hpp"
 

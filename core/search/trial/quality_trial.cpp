@@ -8,8 +8,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/base/greedy.hpp"
-#include "core/base/scores.hpp"
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/scores.hpp"
 #include "core/search/failure.hpp"
 #include "core/search/trial/greedy_trial.hpp"
 

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "core/base/clock.hpp"
-#include "core/base/greedy.hpp"
+#include "core/base/decoding/greedy.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 
 namespace attnkit::cli {

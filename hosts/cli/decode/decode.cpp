@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/greedy.hpp"
-#include "core/base/stops.hpp"
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/stops.hpp"
 #include "core/search/batched_decoder.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/output.hpp"

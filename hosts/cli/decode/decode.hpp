@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/base/scores.hpp"
+#include "core/base/decoding/scores.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "core/search/trial/data_set.hpp"
 #include "hosts/cli/arguments.hpp"
 #include "hosts/cli/io/audio.hpp"

@@ -1,7 +1,7 @@
 // Session::sample draws the tokens that a host draws which writes them one by one, as attnkit run does.
 #include <gtest/gtest.h>
 
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 #include "tests/core/session/stream_model.hpp"
 
 namespace attnkit::test {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/api/describe.hpp"
-#include "core/base/scores.hpp"
+#include "core/base/decoding/scores.hpp"
 #include "core/session/simultaneous.hpp"
 #include "tests/core/session/stream_model.hpp"
 

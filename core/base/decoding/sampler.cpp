@@ -1,12 +1,12 @@
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "core/base/decoding/greedy.hpp"
+#include "core/base/decoding/scores.hpp"
 #include "core/base/error.hpp"
-#include "core/base/greedy.hpp"
-#include "core/base/scores.hpp"
 
 namespace attnkit::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/base/greedy.hpp"
+#include "core/base/decoding/greedy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/base/scores.hpp"
+#include "core/base/decoding/scores.hpp"
 
 namespace attnkit::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/base/scores.hpp"
+#include "core/base/decoding/scores.hpp"
 
 #include <algorithm>
 #include <attnkit/kernels/simd.hpp>

@@ -1,4 +1,4 @@
-#include "core/base/sampler.hpp"
+#include "core/base/decoding/sampler.hpp"
 
 #include <gtest/gtest.h>
 
