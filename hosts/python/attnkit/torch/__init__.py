@@ -7,9 +7,11 @@
 import os
 import sys
 
-# Threads of torch that wait must not hold the processors that attnkit's need; libgomp reads this when it is loaded.
+# Threads of torch that wait must not hold the processors that attnkit's need, nor sleep between one small operator and the next; libgomp
+# reads these when it is loaded.
 if "torch" not in sys.modules:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 from ._bound import runtime, use_runtime
 from .attention import Attention
