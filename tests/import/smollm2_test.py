@@ -1,7 +1,7 @@
 """SmolLM2-135M as PyPI has it, in GGUF (Q4_1): greedy tokens and perplexity are those of transformers (make_golden.py --smollm2).
 
-    smollm2_test.py          # 8 texts of 32 tokens, 20 lines, an ablation of all layers at once: 52 s of processor time on a Xeon
-    smollm2_test.py --all    # 50 texts of 64 tokens, 200 lines, an ablation of each layer too: minutes
+    smollm2_test.py          # 8 texts of 32 tokens, 20 lines: 10 s of processor time
+    smollm2_test.py --all    # 50 texts of 64 tokens, 200 lines, paragraphs, an ablation of each layer: minutes
 """
 import json
 import pathlib
@@ -24,6 +24,10 @@ class SmolLM2(CommandTest):
         super().setUp()
         self.manifest = self.folder / "smollm2.toml"
         self.run_ok("import", MODEL, "-o", self.manifest)
+
+    def takes_minutes(self):
+        if not ALL:
+            self.skipTest("only with --all")
 
     def test_tokens_are_those_of_transformers(self):
         texts, limit = (GOLDEN["texts"], 64) if ALL else (GOLDEN["texts"][:8], 32)
@@ -51,6 +55,7 @@ class SmolLM2(CommandTest):
         self.assertAlmostEqual(summary["perplexity"] / GOLDEN["perplexity"][str(n)], 1, delta=1e-4)
 
     def test_perplexity_of_paragraphs_is_that_of_transformers_and_nearly_that_of_llama_cpp(self):
+        self.takes_minutes()
         golden, paragraphs = GOLDEN["paragraphs"], (HERE / "paragraphs.txt").read_text().splitlines()
         summary = self.perplexity(paragraphs)
         self.assertEqual(summary["reference_tokens"], golden["tokens"])
@@ -67,10 +72,11 @@ class SmolLM2(CommandTest):
 
     def test_an_ablation_is_perplexity_by_role_layer_and_mechanism(self):
         """Recomputed from runs of manifests that say the same."""
+        self.takes_minutes()
         rests = [" history of the north is long and cold.", " old machines of the village still run."]
         data, out, other = (self.folder / name for name in ("texts.txt", "search", "other.toml"))
         data.write_text("".join(f"The{rest}\n" for rest in rests))
-        self.run_ok("search", self.manifest, "--strategy", "ablation", *["--per-layer"] * ALL, "--space", "decoder.self=softmax,relu", "--data", data,
+        self.run_ok("search", self.manifest, "--strategy", "ablation", "--per-layer", "--space", "decoder.self=softmax,relu", "--data", data,
                     "--length", 16, "--lengths", 16, "--rank", "quality", "--quick", "--repetitions", 1, "--finalists", 1, "--jobs", 1,
                     "--trial-timeout", 600, "-o", out, timeout=3600)
         placements = [(one["blocks"]["decoder.self"], one["quality"]["value"]) for one in json.loads((out / "result.json").read_text())["placements"]]
@@ -78,8 +84,8 @@ class SmolLM2(CommandTest):
         self.assertEqual({0, 30} - {*relus}, set())
         # By layer each alone, and then those that cost least together.
         alone = [blocks.index("relu") for blocks, _ in placements if blocks.count("relu") == 1]
-        self.assertEqual(sorted(alone), [*range(30 * ALL)])
-        self.assertEqual(len(placements) > 32, ALL)
+        self.assertEqual(sorted(alone), [*range(30)])
+        self.assertGreater(len(placements), 32)
         for blocks, value in placements:
             layers = [layer for layer, mechanism in enumerate(blocks, 1) if mechanism == "relu"]
             override = f'[[attention.override]]\nblock = "decoder.self"\nlayers = {layers}\nuse = "relu"\n' if layers else ""
