@@ -1,7 +1,8 @@
 """The kernels of the plugins, compiled by nvcc: no register goes to local memory, no stack, the chunks of linear mechanisms
 in 16 bits are on the tensor cores, and docs/cuda.md predicts from the registers that they have.
 
-resources_test.py NVCC INCLUDE_FOLDER OBJECT:KEPT_FOLDER... FILE:ARCHITECTURE...
+resources_test.py NVCC INCLUDE_FOLDER OBJECT:KEPT_FOLDER...
+resources_test.py NVCC INCLUDE_FOLDER FILE:ARCHITECTURE...
 
 Prints registers by kernel, the first thing to look at when one is slow.  Machine code is read where cuobjdump is
 installed, and PTX elsewhere.
@@ -18,6 +19,7 @@ import tempfile
 import unittest
 
 NVCC, INCLUDE, *COMPILED = sys.argv[1:]
+BUILT = ".o:" in COMPILED[0]
 KERNEL = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'.*?\n.*\n\s+(\d+) bytes stack frame, (\d+) bytes spill "
                     r"stores, (\d+) bytes spill loads\n.*?Used (\d+) registers")
 CUOBJDUMP = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=os.path.dirname(NVCC))
@@ -108,8 +110,9 @@ class Resources(unittest.TestCase):
                 print(f"{os.path.basename(pair.split(':')[0])} {architecture} {kernel}: {registers} registers")
                 self.assertEqual((stack, stores, loads), ("0", "0", "0"), f"{pair} {name}")
 
+    @unittest.skipUnless(BUILT, "of the objects of a build")
     def test_predictions_are_of_these_kernels(self):
-        kernels = {os.path.basename(pair.split(":")[0]).split(".")[0]: kernels for pair, (kernels, _) in all_compiled() if ".o:" in pair}
+        kernels = {os.path.basename(pair.split(":")[0]).split(".")[0]: kernels for pair, (kernels, _) in all_compiled()}
         document = (pathlib.Path(__file__).parents[2] / "docs/cuda.md").read_text(encoding="utf-8")
         for before, row, plugin, kernel, threads in PREDICTED:
             with self.subTest(before=before, row=row):
@@ -133,7 +136,7 @@ class Resources(unittest.TestCase):
                 asks = ASKED[:1] if "RegisterTiles" in name and "bfloat16" in name else ASKED if chunks else ASKED[1:]
                 for asked in asks:
                     self.assertEqual(bool(re.search(asked, body)), halves, f"{asked} in {name} of {pair}")
-        self.assertTrue(found.get(True) and found.get(False), found)
+        self.assertTrue(found.get(True) and (found.get(False) or not BUILT), found)
 
 
 if __name__ == "__main__":
