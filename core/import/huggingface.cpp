@@ -15,7 +15,7 @@ struct Pooling {
   bool normalise = false;
 };
 
-// What sentence-transformers keeps beside a transformer.
+// Settings of sentence-transformers beside a transformer.
 struct Modules {
   fs::path transformer;            // its folder
   std::optional<Pooling> pooling;  // none: no modules.json says it
