@@ -20,7 +20,8 @@ struct FolderTokenizer {
 FolderTokenizer add_tokenizer(Draft& draft, const fs::path& folder, const Architecture& architecture,
                               const JsonValue* config);
 
-// How texts are written, by generation_config.json, or where there is none by config.json; what begins and ends them.
+// Settings of how texts are written, by generation_config.json, or where there is none by config.json; what begins and
+// ends them.
 void add_generation(Draft& draft, const fs::path& folder, const JsonValue& config, const TokensById& tokens);
 
 }  // namespace attnkit::core
