@@ -55,6 +55,11 @@ foreach(variant IN LISTS variants)
   set(slow_${name} ${slow})
 endforeach()
 
+# Tests of variants: laws of all, what linear ones share, and beside a plugin what its own does.
+file(GLOB variants_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/plugins/*/cuda_test.cpp)
+list(PREPEND variants_tests ${CMAKE_CURRENT_LIST_DIR}/variants_test.cpp ${CMAKE_CURRENT_LIST_DIR}/linear_test.cpp)
+set(halves_tests ${CMAKE_CURRENT_LIST_DIR}/halves_test.cpp)
+
 # A program of tests of all variants, which are plugins of the CPU in the folder `bridged`, beside the mechanisms' own in `plugins`.
 function(attnkit_cuda_variants program bridged plugins)
   foreach(list names causal_names cross_names linear_names)
