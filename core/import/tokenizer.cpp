@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "core/base/file.hpp"
+#include "core/base/formats/protobuf.hpp"
 #include "core/base/text.hpp"
 #include "core/import/huggingface.hpp"
 
@@ -16,25 +17,9 @@ constexpr const char* help = "save the tokenizer with transformers, which writes
 // read.
 int64_t pieces_of(const fs::path& path) {
   const std::vector<std::byte> file = read_file(path.string(), max_json);
-  size_t at = 0;
-  const auto number = [&] {
-    uint64_t made = 0;
-    for (int shift = 0; at < file.size() && shift < 64; shift += 7) {
-      const auto byte = std::to_integer<uint64_t>(file[at++]);
-      made |= (byte & 127) << shift;
-      if (byte < 128) break;
-    }
-    return made;
-  };
   int64_t pieces = 0;
-  while (at < file.size()) {
-    const uint64_t key = number();
-    if ((key & 7) != 2) break;
-    pieces += key >> 3 == 1;
-    const uint64_t size = number();
-    if (size > file.size() - at) break;
-    at += size;
-  }
+  each_field({reinterpret_cast<const char*>(file.data()), file.size()},
+             [&](const ProtobufField& field) { pieces += field.number == 1; });
   return pieces;
 }
 

@@ -4,12 +4,12 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <set>
 #include <tuple>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/formats/protobuf.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/base64.hpp"
 #include "core/tokenizer/renumbered.hpp"
@@ -103,68 +103,18 @@ json replace(const char* kind, const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", {{kind, from}}}, {"content", to}};
 }
 
-// A message of protocol buffers, field by field.
-class Message {
- public:
-  Message(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+[[noreturn]] void broken(const std::string& path) {
+  fail(ATTN_INVALID, "{}: is no SentencePiece file, or is damaged", path);
+}
 
-  struct Field {
-    uint64_t number;
-    uint64_t value;          // of an integer, or the bits of a float
-    std::string_view bytes;  // of text or of a message
-  };
-  void each(const std::function<void(const Field&)>& take) {
-    while (!bytes_.empty()) {
-      const uint64_t key = integer();
-      Field field{key >> 3, 0, {}};
-      switch (key & 7) {
-        case 0:
-          field.value = integer();
-          break;
-        case 1:
-          field.bytes = some(8);
-          break;
-        case 2:
-          field.bytes = some(integer());
-          break;
-        case 5: {
-          uint32_t bits = 0;
-          std::memcpy(&bits, some(sizeof bits).data(), sizeof bits);
-          field.value = bits;
-          break;
-        }
-        default:
-          broken();
-      }
-      take(field);
-    }
-  }
-  [[noreturn]] void broken() const { fail(ATTN_INVALID, "{}: is no SentencePiece file, or is damaged", path_); }
+template <class Take>
+void each_field_of(std::string_view message, const std::string& path, Take&& take) {
+  if (!each_field(message, take)) broken(path);
+}
 
- private:
-  std::string_view some(uint64_t n) {
-    if (n > bytes_.size()) broken();
-    const std::string_view taken = bytes_.substr(0, n);
-    bytes_.remove_prefix(n);
-    return taken;
-  }
-  uint64_t integer() {
-    uint64_t made = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(some(1)[0]);
-      made |= uint64_t{byte & 127u} << shift;
-      if (byte < 128) return made;
-    }
-    broken();
-  }
-
-  std::string_view bytes_;
-  const std::string& path_;
-};
-
-SentencePieces::Piece piece_of(Message message) {
+SentencePieces::Piece piece_of(std::string_view message, const std::string& path) {
   SentencePieces::Piece made;
-  message.each([&](const Message::Field& field) {
+  each_field_of(message, path, [&](const ProtobufField& field) {
     if (field.number == 1) made.text = field.bytes;
     if (field.number == 2) {
       const auto bits = static_cast<uint32_t>(field.value);
@@ -174,7 +124,7 @@ SentencePieces::Piece piece_of(Message message) {
     }
     if (field.number == 3) made.type = static_cast<PieceType>(field.value);
   });
-  if (made.text.empty() || valid_utf8(made.text) < made.text.size() || !(std::abs(made.score) < 1e30)) message.broken();
+  if (made.text.empty() || valid_utf8(made.text) < made.text.size() || !(std::abs(made.score) < 1e30)) broken(path);
   return made;
 }
 
@@ -249,25 +199,24 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(const std::string& path, con
   uint64_t kind = 1;
   int64_t end = 2;
   bool escapes = true, suffix = false;
-  Message whole({reinterpret_cast<const char*>(file.data()), file.size()}, path);
-  whole.each([&](const Message::Field& field) {
-    if (field.number == 1) made.pieces.push_back(piece_of(Message(field.bytes, path)));
+  each_field_of({reinterpret_cast<const char*>(file.data()), file.size()}, path, [&](const ProtobufField& field) {
+    if (field.number == 1) made.pieces.push_back(piece_of(field.bytes, path));
     if (field.number == 2)
-      Message(field.bytes, path).each([&](const Message::Field& of) {
+      each_field_of(field.bytes, path, [&](const ProtobufField& of) {
         if (of.number == 3) kind = of.value;
         if (of.number == 24) suffix = of.value != 0;
         if (of.number == 35) made.bytes = of.value != 0;
         if (of.number == 42) end = static_cast<int32_t>(of.value);
       });
     if (field.number == 3)
-      Message(field.bytes, path).each([&](const Message::Field& of) {
+      each_field_of(field.bytes, path, [&](const ProtobufField& of) {
         if (of.number == 2) made.charsmap = of.bytes;
         if (of.number == 3) made.space_first = of.value != 0;
         if (of.number == 4) made.single_spaces = of.value != 0;
         if (of.number == 5) escapes = of.value != 0;
       });
   });
-  if (made.pieces.empty()) whole.broken();
+  if (made.pieces.empty()) broken(path);
   if (kind != 1 && kind != 2)
     fail(ATTN_INVALID, "{}: is a model of type {}, which is not supported; 1 (unigram) and 2 (pairs) are", path, kind);
   if (suffix || !escapes) fail(ATTN_INVALID, "{}: has its white space otherwise than is supported", path);
