@@ -14,10 +14,17 @@ constexpr const char* neutral_settings = R"([
   ["min_length", 0], ["repetition_penalty", 1], ["no_repeat_ngram_size", 0], ["do_sample", false], ["temperature", 1],
   ["top_k", 50], ["top_p", 1], ["bad_words_ids", null], ["suppress_tokens", null], ["begin_suppress_tokens", null],
   ["forced_bos_token_id", null], ["forced_eos_token_id", null]])";
-constexpr const char* neutral_others = R"([
-  ["min_new_tokens", 0], ["encoder_no_repeat_ngram_size", 0], ["encoder_repetition_penalty", 1], ["num_beam_groups", 1],
-  ["diversity_penalty", 0], ["typical_p", 1], ["min_p", 0], ["epsilon_cutoff", 0], ["eta_cutoff", 0],
-  ["penalty_alpha", 0], ["guidance_scale", 1]])";
+constexpr std::pair<const char*, double> neutral_others[] = {{"min_new_tokens", 0},
+                                                             {"encoder_no_repeat_ngram_size", 0},
+                                                             {"encoder_repetition_penalty", 1},
+                                                             {"num_beam_groups", 1},
+                                                             {"diversity_penalty", 0},
+                                                             {"typical_p", 1},
+                                                             {"min_p", 0},
+                                                             {"epsilon_cutoff", 0},
+                                                             {"eta_cutoff", 0},
+                                                             {"penalty_alpha", 0},
+                                                             {"guidance_scale", 1}};
 
 // Settings of config.json, which transformers does not look at where there is a generation_config.json.
 void note_beside(Draft& draft, const JsonValue& config, const JsonValue& generation) {
@@ -91,10 +98,8 @@ class Generation {
   }
 
   void note_others() {
-    for (const json& neutral : json::parse(neutral_others)) {
-      const std::string key = neutral[0];
-      if (const double nothing = neutral[1]; number(key, nothing) != nothing) draft_.note_unsaid(settings_[key], key);
-    }
+    for (const auto& [key, neutral] : neutral_others)
+      if (number(key, neutral) != neutral) draft_.note_unsaid(settings_[key], key);
     for (const char* key : {"sequence_bias", "exponential_decay_length_penalty", "watermarking_config", "stop_strings"})
       if (settings_[key]) draft_.note_unsaid(settings_[key], key);
   }

@@ -14,8 +14,10 @@ namespace attnkit::test {
 inline Inputs alone(const Inputs& in, int64_t b, int64_t queries, int64_t keys) {
   Inputs one(*in.mech, 1, queries, keys, 1);
   for (size_t p = 0; p < one.arrays.size(); ++p)
-    if (is_taken(*in.mech->ports()[p]) && in.arrays[p].batch > b)
-      one.arrays[p].set([&](int64_t, int64_t h, int64_t i, int64_t c) { return in.arrays[p].at(b, h, i, c); });
+    if (is_taken(*in.mech->ports()[p]))
+      one.arrays[p].set([&, from = in.arrays[p].batch > b ? b : 0](int64_t, int64_t h, int64_t i, int64_t c) {
+        return in.arrays[p].at(from, h, i, c);
+      });
   return one;
 }
 
