@@ -64,12 +64,13 @@ class Reader {
     const auto one = any({"sentencepiece.bpe.model", "sentencepiece.model"}), source = find("source.spm");
     if (!ids || (!one && !source)) return false;
     const fs::path target_ids = any({"target_vocab.json", "target_vocabulary.json"}).value_or(*ids);
-    for (const auto& [side, own, own_ids] :
-         {std::tuple("model.encoder", "source.spm", &*ids), {"model.decoder", "target.spm", &target_ids}}) {
+    for (const std::string& side : sides_of_text()) {
+      const auto& [own, own_ids] =
+          side == "model.encoder" ? std::tuple("source.spm", *ids) : std::tuple("target.spm", target_ids);
       const std::string why = fmt::format("there is a {}, whose tokens it makes", ids->filename().string());
       draft_.add_file(side, "vocab", one ? *one : draft_.take(folder_ / own, why));
       draft_.add_text(side, "tokenizer", "huggingface");
-      draft_.add_file(side, "ids", *own_ids);
+      draft_.add_file(side, "ids", own_ids);
       add_more_tokens(side, architecture_.more);
     }
     const JsonValue list = draft_.read(target_ids);
@@ -129,7 +130,7 @@ class Reader {
       }
     }
     for (int64_t i = 0; i < std::ssize(tokens); ++i) made_.tokens[pieces + i] = tokens[static_cast<size_t>(i)];
-    for (const char* side : {"model.encoder", "model.decoder"}) draft_.add_texts(side, "more_tokens", tokens);
+    for (const std::string& side : sides_of_text()) draft_.add_texts(side, "more_tokens", tokens);
   }
 
   // SentencePiece's file alone, with ids as fairseq has them: XLM-R and NLLB.
@@ -138,8 +139,7 @@ class Reader {
     const auto file = find("sentencepiece.bpe.model");
     if (!file) return false;
     add_vocabulary(*file, "huggingface");
-    for (const char* side : {"model.encoder", "model.decoder"}) {
-      if (!draft_.has(side)) continue;
+    for (const std::string& side : sides_of_text()) {
       draft_.add_text(side, "numbering", "fairseq");
       add_more_tokens(side, *architecture_.fairseq);
     }
@@ -177,11 +177,18 @@ class Reader {
   }
 
   void add_vocabulary(const fs::path& path, const char* kind) {
-    for (const char* side : {"model.encoder", "model.decoder"}) {
-      if (!draft_.has(side) || draft_.has(std::string(side) + ".features")) continue;
+    for (const std::string& side : sides_of_text()) {
       draft_.add_file(side, "vocab", path);
       draft_.add_text(side, "tokenizer", kind);
     }
+  }
+
+  // An encoder of speech reads no text.
+  std::vector<std::string> sides_of_text() {
+    std::vector<std::string> sides;
+    for (const char* side : {"model.encoder", "model.decoder"})
+      if (draft_.has(side) && !draft_.has(std::string(side) + ".features")) sides.emplace_back(side);
+    return sides;
   }
 
   void read_ids(const JsonValue& by_token) {

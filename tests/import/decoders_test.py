@@ -4,7 +4,7 @@ import shutil
 import unittest
 
 from arrays import read_safetensors, write_safetensors
-from imported import DECODERS, GOLDEN, SENTENCES, ImportTest
+from imported import DECODERS, GOLDEN, SENTENCES, ImportTest, spiece
 
 
 class Decoders(ImportTest):
@@ -64,6 +64,19 @@ class Decoders(ImportTest):
     def test_tokens_are_those_of_transformers(self):
         for name in DECODERS:
             self.compare_searches(self.imported(GOLDEN / name), json.loads((GOLDEN / name / "texts.json").read_text()), name)
+
+    def test_tokens_behind_the_pieces_of_a_file(self):
+        """A decoder alone has one side of text."""
+        folder = self.copy("llama")
+        (folder / "tokenizer.json").unlink()
+        document = json.loads((GOLDEN / "t5/tokenizer.json").read_text())
+        (folder / "spiece.model").write_bytes(spiece(document))
+        behind = len(document["model"]["vocab"])
+        (folder / "added_tokens.json").write_text(json.dumps({"<new>": behind}))
+        manifest = self.imported(folder)
+        self.assertNotIn("[model.encoder]", manifest.read_text())
+        ids = self.run_ok("tokenize", manifest, "--text", "head<new>", "--json").json()["results"][0]["ids"]
+        self.assertIn(behind, ids)
 
     def test_several_tokens_end_a_text(self):
         folder, golden = self.copy("llama"), json.loads((GOLDEN / "llama/ends.json").read_text())

@@ -1,7 +1,9 @@
 """The common part of the tests of `attnkit import`: the tiny random models of golden/ (make_golden.py), and importing them."""
+import base64
 import pathlib
 import re
 import shutil
+import struct
 
 from command import CommandTest
 
@@ -17,6 +19,28 @@ SUPPORTED = "bart, bert, distilbert, gemma, gpt2, llama, m2m_100, marian, mistra
 SPEECH = ["whisper"]
 SENTENCES = ["The attention of each head.", "", "Unaffable tokens run: 3.14!", "naïve façade мир", "a " * 80]
 RECORDINGS = [argument for i in (1, 2) for argument in ("--audio", GOLDEN / "whisper" / f"{i}.wav")]
+
+
+def spiece(tokenizer):
+    """SentencePiece's file of a tokenizer.json's pieces, in protocol buffers."""
+
+    def field(number, value):
+        if isinstance(value, float):
+            return bytes([number << 3 | 5]) + struct.pack("<f", value)
+        if isinstance(value, int):
+            return varint(number << 3) + varint(value)
+        return varint(number << 3 | 2) + varint(len(value)) + value
+
+    def varint(value):
+        made = b""
+        while value > 127:
+            made, value = made + bytes([value & 127 | 128]), value >> 7
+        return made + bytes([value])
+
+    kinds = {"<unk>": 2, "<s>": 3, "</s>": 3}
+    pieces = [field(1, text.encode()) + field(2, float(score)) + field(3, kinds.get(text, 1)) for text, score in tokenizer["model"]["vocab"]]
+    charsmap = base64.b64decode(tokenizer["normalizer"]["normalizers"][0]["precompiled_charsmap"])
+    return b"".join(field(1, piece) for piece in pieces) + field(2, field(3, 1) + field(42, 2)) + field(3, field(2, charsmap))
 
 
 class ImportTest(CommandTest):

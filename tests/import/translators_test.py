@@ -1,33 +1,9 @@
 """Models that read and write: the numbers and the tokens of transformers, their languages and vocabularies."""
-import base64
 import json
 import shutil
-import struct
 import unittest
 
-from imported import GOLDEN, POST_NORM, TRANSLATORS, ImportTest
-
-
-def spiece(tokenizer):
-    """SentencePiece's file of a tokenizer.json's pieces, in protocol buffers."""
-
-    def field(number, value):
-        if isinstance(value, float):
-            return bytes([number << 3 | 5]) + struct.pack("<f", value)
-        if isinstance(value, int):
-            return varint(number << 3) + varint(value)
-        return varint(number << 3 | 2) + varint(len(value)) + value
-
-    def varint(value):
-        made = b""
-        while value > 127:
-            made, value = made + bytes([value & 127 | 128]), value >> 7
-        return made + bytes([value])
-
-    kinds = {"<unk>": 2, "<s>": 3, "</s>": 3}
-    pieces = [field(1, text.encode()) + field(2, float(score)) + field(3, kinds.get(text, 1)) for text, score in tokenizer["model"]["vocab"]]
-    charsmap = base64.b64decode(tokenizer["normalizer"]["normalizers"][0]["precompiled_charsmap"])
-    return b"".join(field(1, piece) for piece in pieces) + field(2, field(3, 1) + field(42, 2)) + field(3, field(2, charsmap))
+from imported import GOLDEN, POST_NORM, TRANSLATORS, ImportTest, spiece
 
 
 class Translators(ImportTest):

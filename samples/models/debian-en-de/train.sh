@@ -55,7 +55,7 @@ if [ "${2-}" = scratch ]; then
   name=scratch/$(echo "$3" | tr / -)
   mkdir -p "$out/$name"
   placed "$3" supernet.toml >"$out/$name/supernet.toml"
-  leg "$name" --tokens 2000 --steps 1200 --warmup 100 --decay 0.4 --average 0.99 --f16 --evaluate-steps 300 --dev-examples 200 --log-every 50
+  leg "$name" --tokens "${TOKENS:=2000}" --steps "${STEPS:=1200}" --warmup 100 --decay 0.4 --average 0.99 --f16 --evaluate-steps 300 --dev-examples 200 --log-every 50
   exit
 fi
 if [ "${2-}" = alone ] || [ "${2-}" = distilled ]; then
