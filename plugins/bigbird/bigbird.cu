@@ -12,7 +12,7 @@ using cuda::Sight;
 
 // Tiles of a block of queries walk the keys of the blocks that it sees, one block after another; see attend.hpp.
 struct Listed : attend::Everywhere {
-  static constexpr bool kListed = true;
+  static constexpr bool kListed = true, kDecodes = false;
   cuda::Rows<const int32_t> table;
   int block, blocks, random;
   bool repeats;

@@ -12,14 +12,13 @@ using attnkit::Layout;
 using attnkit::View;
 namespace softmax = attnkit::cuda::attend;
 
-// Queries of one type, keys of another.
+// Keys of one type, whatever queries are of.
 template <class K>
 struct KeysOf : softmax::Everywhere {
+  static constexpr bool kDecodes = false;
   template <class T>
   using Key = K;
 };
-template <class T, class K>
-using Reach = std::conditional_t<std::is_same_v<T, K>, softmax::Everywhere, KeysOf<K>>;
 
 // Of a run, which keeps no steps of Z, and of a gradient, which keeps all.
 template <class Real>
@@ -149,19 +148,19 @@ struct Nystromformer : nystromformer::Model {
   void weigh(const Plan& plan, const attn_run& r, const Rows<const T>& q, const Rows<const K>& k,
              const Rows<const K>& v, const Rows<T>& o, RealOf<T>* lse) const {
     softmax::run(about.name, *r.exec,
-                 softmax::Work<T, Reach<T, K>>{softmax::Sizes(shape),
-                                               q,
-                                               k,
-                                               v,
-                                               o,
-                                               Lengths(r, false),
-                                               States(r),
-                                               lse,
-                                               nullptr,
-                                               static_cast<RealOf<T>>(scale()),
-                                               pairs(r),
-                                               0,
-                                               {}},
+                 softmax::Work<T, KeysOf<K>>{softmax::Sizes(shape),
+                                             q,
+                                             k,
+                                             v,
+                                             o,
+                                             Lengths(r, false),
+                                             States(r),
+                                             lse,
+                                             nullptr,
+                                             static_cast<RealOf<T>>(scale()),
+                                             pairs(r),
+                                             0,
+                                             {}},
                  plan.keys);
   }
 

@@ -40,7 +40,7 @@ PREDICTED = [
     ("The same call of `bigbird`", "f32 (`blocks_kernel`)", "bigbird", "blocks_kernelIf.*Li64ELb0E", 256),
     ("The same call of `bigbird`", "f16, bf16 (`blocks_kernel`)", "bigbird", "blocks_kernelI(6__half|13__nv).*Li64ELb0E", 256),
     ("The same call of `bigbird`", "gradient, f32 (`gradient_kernel`)", "bigbird", "gradient_kernelIf.*Li32E", 256),
-    ("The same call of `nystromformer`", "f32 (`blocks_kernel`, twice)", "nystromformer", "blocks_kernelIf.*Everywhere.*Li64ELb0E", 256),
+    ("The same call of `nystromformer`", "f32 (`blocks_kernel`, twice)", "nystromformer", "blocks_kernelIf.*KeysOfIfE.*Li64ELb0E", 256),
     ("The same call of `nystromformer`", "means of segments (`means_kernel`)", "nystromformer", "means_kernelIf", 128),
     ("The same call of `nystromformer`", "products in f64 (`product_kernel`)", "nystromformer", "product_kernel", 64),
     ("The same in f16 and bf16", "relu, linear", "relu", "chunks_kernel.*(6__half|nv_bfloat16).*SharedSums", 128),

@@ -15,8 +15,9 @@
 // not walked, so that cost is linear in the length.  Under a window the state is a ring: to append overwrites keys that
 // the run's first queries see, so it comes after all of them, in a kernel of its own unless a block has the whole row.
 //
-// A plugin's own type may have a Key that keys and values are of whatever the queries are.  It may have kListed: then
-// it says which keys a tile of queries walks, all of whose queries see all of them, and is for whole sequences and
+// A plugin's own type may have a Key that keys and values are of whatever the queries are.  One without kDecodes has
+// neither kernels for few queries alone, which take long to compile, nor parts.  It may have kListed, without kDecodes:
+// then it says which keys a tile of queries walks, all of whose queries see all of them, and is for whole sequences and
 // heads that have keys of their own.  Beside what Everywhere has it has
 //
 //   tiles(rows, size)               of at most `size` rows each, that it cuts so many rows into
@@ -258,7 +259,7 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
     w.tiles = static_cast<int>(w.reach.tiles(lengths.queries, keys));
   else
     w.tiles = std::max({1, streams && !Reach::kNear ? tiles_of(lengths.keys) : 1,
-                        few ? w.spans : tiles_of(lengths.queries * w.sizes.group())});
+                        few && kDecodes<T, Reach> ? w.spans : tiles_of(lengths.queries * w.sizes.group())});
   const auto start = [&](auto* kernel, int tiles, uint64_t bytes) {
     launch(name, kernel, {dim3(static_cast<unsigned>(w.pairs) * static_cast<unsigned>(tiles)), kThreads, bytes}, exec,
            w);
@@ -266,7 +267,7 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
   const auto with = [&](auto tile, auto mixed) {
     constexpr int kKeys = decltype(tile)::value;
     constexpr bool kMixed = decltype(mixed)::value;
-    if constexpr (!Reach::kListed)
+    if constexpr (kDecodes<T, Reach>)
       if (few) return start(few_kernel<T, Reach, kKeys, kMixed>, w.tiles, Few<T, Reach, kKeys>::bytes(w.sizes));
     start(blocks_kernel<T, Reach, kKeys, kMixed>, w.tiles, bytes_of_blocks<T, Reach, kKeys>(w.sizes));
   };
@@ -277,7 +278,7 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
       with(std::integral_constant<int, kWide>{}, mixed);
   };
   const auto choose = [&] {
-    if constexpr (!Reach::kListed)
+    if constexpr (kDecodes<T, Reach>)
       if (Direct<T, Reach>::takes(w.sizes)) {
         if (lengths.queries * w.sizes.group() <= kDirect)
           return start(direct_kernel<T, Reach>, w.tiles, Direct<T, Reach>::bytes(w.sizes));
@@ -286,7 +287,7 @@ void run(const char* name, const attn_exec& exec, Work<T, Reach> w, int keys) {
     with_keys(std::false_type{});
   };
   choose();
-  if constexpr (!Reach::kNear && !Reach::kListed)
+  if constexpr (!Reach::kNear && Reach::kDecodes)
     if (w.parts && lengths.queries > 0 && (few || lengths.q_len))
       start(combine_kernel<T, Reach>, static_cast<int>(std::min<int64_t>(kFew, lengths.queries)) * w.sizes.group(), 0);
   if constexpr (Reach::kNear && sizeof(T) <= sizeof(float))  // f64 never streams

@@ -12,6 +12,10 @@ namespace attnkit::cuda::attend {
 
 constexpr int kDirect = 1;  // rows of a batch row that come here
 
+// Whether few queries have kernels of their own: f64 is for checks of gradients, and decodes nothing.
+template <class T, class Reach>
+constexpr bool kDecodes = Reach::kDecodes && sizeof(T) <= sizeof(float);
+
 template <class T, class Reach>
 class Direct {
   using Real = RealOf<T>;
@@ -19,7 +23,7 @@ class Direct {
 
  public:
   static __host__ __device__ bool takes(const Sizes& s) {
-    return !Reach::kListed && s.group() <= kDirect && s.d % 4 == 0 && s.e % 4 == 0 && s.d <= 128 && s.e <= 128;
+    return kDecodes<T, Reach> && s.group() <= kDirect && s.d % 4 == 0 && s.e % 4 == 0 && s.d <= 128 && s.e <= 128;
   }
   static uint64_t bytes(const Sizes& s) { return uint64_t{kWarps * kRows} * (s.e + 2) * sizeof(Real); }
 

@@ -35,7 +35,7 @@ struct Sizes {
 
 // All keys that Sight shows, at their positions in the state.
 struct Everywhere {
-  static constexpr bool kNear = false, kListed = false;
+  static constexpr bool kNear = false, kListed = false, kDecodes = true;
   template <class T>
   using Key = T;  // of keys and values, where queries and outputs are T
   __device__ int64_t begin(const Sight&, int64_t) const { return 0; }
@@ -47,7 +47,7 @@ struct Everywhere {
 // Those at most `before` before a query's position and `behind` behind it; the state is a ring of `size` positions.  An
 // end may lie before its begin: then the query sees none.
 struct Window {
-  static constexpr bool kNear = true, kListed = false;
+  static constexpr bool kNear = true, kListed = false, kDecodes = true;
   template <class T>
   using Key = T;
   int64_t before, behind;
