@@ -66,7 +66,8 @@ void check_tensor(const attn_port& port, const attn_tensor& t, const attn_reques
       fail(ATTN_INVALID, "port \"{}\" has size {} in dimension {}, not {}", port.name, t.shape[d], d, want);
     empty |= want == 0;
     if (t.stride[d] < (d == port.ndim - 1 ? 1 : 0))
-      fail(ATTN_INVALID, "port \"{}\" has stride {} in dimension {}", port.name, t.stride[d], d);
+      fail(ATTN_INVALID, "port \"{}\" has stride {} in dimension {}: at least {} is needed", port.name, t.stride[d], d,
+           d == port.ndim - 1 ? 1 : 0);
   }
   if (t.stride[port.ndim - 1] != 1 && t.shape[port.ndim - 1] > 1)
     fail(ATTN_INVALID, "port \"{}\": the innermost stride must be 1, not {}", port.name, t.stride[port.ndim - 1]);
@@ -169,7 +170,7 @@ void check_state(const attn_request& request, const attn_info& info, const attn_
       fail(ATTN_INVALID, "k_pos[{}] is {}: keys before a run are in its state, and this run has none", b, run.k_pos[b]);
   if (!stream && run.slots) fail(ATTN_INVALID, "slots are places in a state, and this run has none: leave them NULL");
   if (!stream) return;
-  if (run.visible) fail(ATTN_INVALID, "visible is for runs without state");
+  if (run.visible) fail(ATTN_INVALID, "visible is for runs without state, and this one streams: leave it NULL");
   if (run.state_stride < info.state_bytes || run.state_stride % ATTN_ALIGN)
     fail(ATTN_INVALID, "state_stride {} must be a multiple of {} and at least {}", run.state_stride, ATTN_ALIGN,
          info.state_bytes);

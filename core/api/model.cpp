@@ -184,7 +184,8 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
     if (layer < 1 || static_cast<int64_t>(layer) > layers || (role == ATTN_DECODER_CROSS && !m.has_encoder()))
       fail(ATTN_INVALID, "this model has no block of role {} in layer {}", role, layer);
     if ((m.has_encoder() && s.batch != 1) || (m.has_decoder() && t.batch != 1))
-      fail(ATTN_INVALID, "one input at a time");
+      fail(ATTN_INVALID, "a batch of {}: attention is shown of one input at a time, so give a batch of 1",
+           m.has_encoder() && s.batch != 1 ? s.batch : t.batch);
     if (m.has_encoder()) m.check_source(s);
     const int64_t rows = m.source_rows(s);
     const int64_t queries = decoder ? t.length : rows, keys = role == ATTN_DECODER_SELF ? t.length : rows;

@@ -32,7 +32,7 @@ class Many {
  public:
   Many(attnkit_session* const* sessions, uint32_t n) {
     require({{sessions, "sessions"}});
-    if (n == 0) fail(ATTN_INVALID, "no sessions");
+    if (n == 0) fail(ATTN_INVALID, "no sessions: give at least one");
     for (uint32_t i = 0; i < n; ++i) all_.push_back(&of(sessions[i]));
     use_.emplace(span());
   }
@@ -50,7 +50,8 @@ Units units_of(const Model& model, const attn_tensor* tensor, const attnkit_stre
   const SourceBatch source = to_source(model, tensor, nullptr);
   if (source.batch != 1 || source.length < 1)
     fail(ATTN_INVALID, "the source must be one row of at least one {}", model.frontend() ? "sample or frame" : "id");
-  if (options.ends && options.units == 0) fail(ATTN_INVALID, "options.ends has no units");
+  if (options.ends && options.units == 0)
+    fail(ATTN_INVALID, "options.units is 0: say how many units options.ends has, or leave both out");
   if (!options.ends && options.units > 0)
     fail(ATTN_INVALID, "options.units {} without options.ends: say where they end, or leave both out", options.units);
   if (options.units > static_cast<uint64_t>(source.length))

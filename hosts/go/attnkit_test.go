@@ -281,7 +281,7 @@ func TestRows(t *testing.T) {
 		}
 	}
 	_, err := attnkit.GenerateAll(background, nil, 0)
-	refused(t, err, attnkit.Invalid, "no sessions")
+	refused(t, err, attnkit.Invalid, "no sessions: give at least one")
 	_, err = attnkit.GenerateAll(background, pair, -1)
 	refused(t, err, attnkit.Invalid, "limit -1")
 	cancel()
@@ -312,7 +312,7 @@ func TestRows(t *testing.T) {
 	}
 	refused(t, two.Reorder([]uint32{0}), attnkit.Invalid, "1 parents for 2 rows")
 	refused(t, attnkit.WriteAll([]*attnkit.Session{one, one}, attnkit.BatchOf(begin, begin), nil), attnkit.Invalid, "twice")
-	refused(t, attnkit.WriteAll(nil, attnkit.BatchOf(begin), nil), attnkit.Invalid, "no sessions")
+	refused(t, attnkit.WriteAll(nil, attnkit.BatchOf(begin), nil), attnkit.Invalid, "no sessions: give at least one")
 }
 
 func TestForwardIsEncodeAndDecode(t *testing.T) {

@@ -169,7 +169,7 @@ func (s *Session) Step(token int32, logits []float32) error {
 // WriteAll appends to different sessions of one model in one call, a sequence for each of their rows.
 func WriteAll(sessions []*Session, tokens *Batch, logits []float32) error {
 	if len(sessions) == 0 {
-		return invalid("no sessions")
+		return invalid("no sessions: give at least one")
 	}
 	to := C.shim_shape{}
 	if logits != nil {
@@ -192,7 +192,7 @@ func ReadAll(sessions []*Session, sources *Batch, last []bool) error {
 		return invalid("%d sources and %d of last for %d sessions", sources.rows, len(last), len(sessions))
 	}
 	if len(sessions) == 0 {
-		return invalid("no sessions")
+		return invalid("no sessions: give at least one")
 	}
 	complete := make([]C.uint32_t, len(sessions))
 	for i := range complete {
@@ -211,7 +211,7 @@ func ReadAll(sessions []*Session, sources *Batch, last []bool) error {
 // others, under the limit of their first call.  It looks at ctx after every step.
 func GenerateAll(ctx context.Context, sessions []*Session, limit int) ([][]int32, error) {
 	if len(sessions) == 0 {
-		return nil, invalid("no sessions")
+		return nil, invalid("no sessions: give at least one")
 	}
 	width := sessions[0].info.MaxLength
 	if limit < 0 {

@@ -265,7 +265,7 @@ TEST(Session, RefusesToGenerateTogetherInWordsAndLosesNothing) {
     EXPECT_EQ(attnkit_sessions_generate(sessions, n, limit, 2, ids.data(), room, lengths, &err), ATTN_INVALID);
     return std::string(err.message);
   };
-  EXPECT_EQ(refused(both, 0, 0, width), "no sessions");
+  EXPECT_EQ(refused(both, 0, 0, width), "no sessions: give at least one");
   EXPECT_NE(refused(missing, 2, 0, width).find("NULL"), std::string::npos) << err.message;
   EXPECT_NE(refused(twice, 2, 0, width).find("stands twice"), std::string::npos) << err.message;
   EXPECT_NE(refused(others, 2, 0, width).find("one model"), std::string::npos) << err.message;

@@ -134,10 +134,10 @@ class Session(PackageTest):
             ended |= {session.rows: ids for session, ids in zip(going, made) if ids}
             going = [session for session, ids in zip(going, made) if not ids]
         self.assertEqual([ended[1], ended[2]], alone)
-        self.refused("no sessions", attnkit.generate_all, [])
+        self.refused("no sessions: give at least one", attnkit.generate_all, [])
         self.refused("steps", attnkit.generate_all, read, 0, -1)
         self.assertEqual(logits, attnkit.write_all(read, tokens).tolist())
-        self.refused("no sessions", attnkit.write_all, [], [])
+        self.refused("no sessions: give at least one", attnkit.write_all, [], [])
         self.refused("twice", attnkit.write_all, [together[0], together[0]], [[1], [1]])
 
     def test_clone(self):

@@ -214,7 +214,7 @@ def read_all(sessions: Sequence[Session], sources: Batch, last: Optional[Sequenc
 def _handles(sessions: Sequence[Session]) -> Any:
     pointers = [session.pointer for session in sessions]
     if not pointers:
-        raise Error(INVALID, "no sessions")
+        raise Error(INVALID, "no sessions: give at least one")
     return (ctypes.c_void_p * len(pointers))(*(p._as_parameter_.value for p in pointers))
 
 

@@ -136,7 +136,7 @@ impl Session {
 
     /// Appends to different sessions of one model in one call, a sequence for each of their rows.
     pub fn write_all(sessions: &mut [&mut Session], tokens: &Batch<'_>, logits: Option<&mut [f32]>) -> Result<()> {
-        let outputs = sessions.first().ok_or_else(|| Error::invalid("no sessions"))?.info.outputs;
+        let outputs = sessions.first().ok_or_else(|| Error::invalid("no sessions: give at least one"))?.info.outputs;
         let handles: Vec<_> = sessions.iter().map(|session| session.handle.get()).collect();
         let t = tokens.tensor()?;
         let out = logits.map(|out| logits_of(out, tokens.rows(), tokens.len(), outputs)).transpose()?;
@@ -159,7 +159,7 @@ impl Session {
     /// many steps at most where steps is not 0: the ids of those that have ended, `None` for the others. Those go on where
     /// they are when they are given again, beside any others, under the limit of their first call.
     pub fn generate_all(sessions: &mut [&mut Session], limit: usize, steps: u32) -> Result<Vec<Option<Vec<i32>>>> {
-        let most = sessions.first().ok_or_else(|| Error::invalid("no sessions"))?.info.max_length;
+        let most = sessions.first().ok_or_else(|| Error::invalid("no sessions: give at least one"))?.info.max_length;
         let handles: Vec<_> = sessions.iter().map(|session| session.handle.get()).collect();
         let (mut ids, mut lengths) = (vec![0; handles.len() * most], vec![0; handles.len()]);
         let (n, limit, width) = (handles.len() as u32, limit.min(most) as u32, most as u64);
