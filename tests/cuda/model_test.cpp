@@ -327,6 +327,35 @@ TEST(DeviceModel, HasFewKernelsInAStep) {
     EXPECT_EQ(static_cast<uint64_t>(5 * layers + 3 + more), emulator::kernels_run() - before) << type;
   }
 }
+
+// Reads and steps of many sessions are the launches of one.
+TEST(DeviceModel, HasAsManyKernelsForManySessionsAsForOne) {
+  const Both both = translators("relu/leap/softmax");
+  // Of one length: reads take turns by lengths, whose padding costs more than a launch.
+  const std::vector<Tokens> texts(5, sources(*both.cpu, 1, 23)[0]);
+  std::vector<std::vector<uint64_t>> kernels;
+  for (const size_t count : {1, 5}) {
+    std::vector<std::unique_ptr<Session>> held;
+    std::vector<Session*> all;
+    for (size_t i = 0; i < count; ++i)
+      all.push_back(held.emplace_back(std::make_unique<Session>(both.device, 1)).get());
+    const Batch padded({texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(count)});
+    const std::vector<uint32_t> ends(count, 1);
+    const Tokens next(count, 3);
+    uint64_t before = emulator::kernels_run();
+    const auto since = [&] { return emulator::kernels_run() - std::exchange(before, emulator::kernels_run()); };
+    std::vector<uint64_t>& taken = kernels.emplace_back();
+    Session::read(all, padded.get(), ends);
+    taken.push_back(since());
+    for (int step = 0; step < 3; ++step) {  // as it is, captured, and replayed
+      Session::write(all, {next.data(), 1, static_cast<int64_t>(count), 1, nullptr}, nullptr);
+      taken.push_back(since());
+    }
+  }
+  EXPECT_GT(kernels[0][0], 0U);
+  EXPECT_GT(kernels[0][3], 0U);
+  EXPECT_EQ(kernels[0], kernels[1]);
+}
 #endif
 
 TEST(DeviceModel, IsAnEncoderAlone) {

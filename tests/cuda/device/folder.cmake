@@ -14,7 +14,7 @@ file(COPY ${SOURCE}/tests/support/golden DESTINATION ${TO})
 file(COPY ${SOURCE}/tests/cuda/device/run.sh DESTINATION ${TO} FILE_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
-# The preset leaves programs nothing to load but glibc, which belongs to the machine; with other flags the rest goes along.
+# glibc belongs to the machine; what has no archive, oneTBB among it, goes along.
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} RESOLVED_DEPENDENCIES_VAR libraries UNRESOLVED_DEPENDENCIES_VAR missing
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so")
 if(missing)
