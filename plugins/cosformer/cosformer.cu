@@ -26,10 +26,11 @@ struct Map {
   }
   // Cosine and sine of a row's proportion.
   template <bool kQuery>
-  __device__ void turn(const Place& at, Real& c, Real& s) const {
+  __device__ void factors(const Place& at, Real (&by)[kFactors]) const {
     const double own = kQuery ? n(at.b) : m(at.b), other = !joint ? 0 : kQuery ? m(at.b) : n(at.b);
     const double i = static_cast<double>(at.position + 1), reached = saturate && i > own ? own : i;
-    quarter_turns(quotient(static_cast<Real>(reached), static_cast<Real>(joint && other > own ? other : own)), c, s);
+    quarter_turns(quotient(static_cast<Real>(reached), static_cast<Real>(joint && other > own ? other : own)), by[0],
+                  by[1]);
   }
   template <bool kQuery>
   __device__ Real feature(Real x) const {
@@ -38,26 +39,6 @@ struct Map {
   template <bool kQuery>
   __device__ Real back(Real x, Real given) const {
     return x > 0 ? given : 0;
-  }
-  template <bool kQuery>
-  __device__ void factors(const Place& at, Real (&by)[kFactors]) const {
-    turn<kQuery>(at, by[0], by[1]);
-  }
-  template <bool kQuery, class X>
-  __device__ void features(const X& x, const Place& at, const Row<Real>& row) const {
-    Real c, s;
-    turn<kQuery>(at, c, s);
-    for (int f = lane(); f < d; f += 32) {
-      const Real y = relu(x[f]);
-      row.s[f] = y * c;
-      row.s[d + f] = y * s;
-    }
-  }
-  template <bool kQuery, class X>
-  __device__ void gradient(const X& x, const Place& at, const Row<Real>&, const Row<Real>& given) const {
-    Real c, s;
-    turn<kQuery>(at, c, s);
-    for (int f = lane(); f < d; f += 32) given.s[f] = back<kQuery>(x[f], c * given.s[f] + s * given.s[d + f]);
   }
 };
 

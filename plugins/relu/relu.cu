@@ -22,14 +22,6 @@ struct Map {
   __device__ Real back(Real x, Real given) const {
     return x > 0 ? given * (kQuery ? scale : 1) : 0;
   }
-  template <bool kQuery, class X>
-  __device__ void features(const X& x, const Place&, const Row<Real>& row) const {
-    for (int f = lane(); f < d; f += 32) row.s[f] = feature<kQuery>(x[f]);
-  }
-  template <bool kQuery, class X>
-  __device__ void gradient(const X& x, const Place&, const Row<Real>&, const Row<Real>& given) const {
-    for (int f = lane(); f < d; f += 32) given.s[f] = back<kQuery>(x[f], given.s[f]);
-  }
 };
 
 struct Relu : ::relu::Model {

@@ -10,8 +10,10 @@
 //     __device__ void features(const X& x, const Place&, const Row<Real>& row) const;
 //   template <class Real>
 //   Device<Real> device(const attn_run&) const;         of one run; pointers in it are those of the run
-// Features that are exponentials with scales of their own have logits instead: linear/follow.hpp.
-// It trains if its map has a derivative (of logits: linear/follow.hpp), and then computes in f64 too:
+// A map whose features are made number by number names how instead, and needs neither features nor gradient below:
+// Elementwise in linear/kernels.hpp. Features that are exponentials with scales of their own have logits instead:
+// linear/follow.hpp. It trains if its map has a derivative (of logits: linear/follow.hpp), and then computes in f64
+// too:
 //     template <bool kQuery, class X>                     from the gradient of row, given, writes that of x to given.s,
 //     __device__ void gradient(...features'..., const Row<Real>& given) const;       and may write over row
 // with LEARNED ports also

@@ -18,10 +18,10 @@
 namespace attnkit::cuda::linear {
 
 template <class Map>
-concept Differentiable = requires(const Map& map, const Wide<float>& x, const Place& at, const Row<float>& row) {
+concept Differentiable = ElementwiseBack<Map> ||
+    requires(const Map& map, const Wide<float>& x, const Place& at, const Row<float>& row) {
   map.template gradient<true>(x, at, row, row);
-}
-|| requires(const Map& map, const Wide<float>& x, const Row<float>& row) {
+} || requires(const Map& map, const Wide<float>& x, const Row<float>& row) {
   map.gradient(x, row, map.in_memory(), Nothing{});
 };
 // A map of LEARNED ports: a row leaves notes, and a learned gradient is the sum over all rows of two of them
@@ -327,7 +327,7 @@ class Scan : GradientTiles<Work, kInShared> {
       if (r < n) {
         const Rows<const Real>& from = kQuery ? w_.q : w_.k;
         const Place at{head_.b, head_.h, (kQuery ? head_.q_pos : head_.past) + i};
-        w_.map.template features<kQuery>(Wide<Real>{from.at(head_.b, head_.h, i)}, at, row);
+        write_features<kQuery>(w_.map, Wide<Real>{from.at(head_.b, head_.h, i)}, at, row);
       }
       for (int f = (r < n ? size().features : 0) + lane(); f < size().f4(); f += 32) {
         row.s[f] = 0;
@@ -401,7 +401,7 @@ class Scan : GradientTiles<Work, kInShared> {
       const Rows<const Real>& from = kForward ? w_.q : w_.k;
       const Rows<Real>& to = kForward ? w_.dq : w_.dk;
       const Place at{head_.b, head_.h, (kForward ? head_.q_pos : head_.past) + i};
-      w_.map.template gradient<kForward>(Wide<Real>{from.at(head_.b, head_.h, i)}, at, row, given);
+      write_gradient<kForward>(w_.map, Wide<Real>{from.at(head_.b, head_.h, i)}, at, row, given);
       __syncwarp();
       for (int f = lane(); to.data && f < size().d; f += 32) to.at(head_.b, head_.h, i)[f] = given.s[f];
       for (int c = lane(); !kForward && w_.dv.data && c < size().e; c += 32)

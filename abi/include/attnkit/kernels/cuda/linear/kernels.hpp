@@ -137,6 +137,67 @@ __device__ void save(const Call<T>& c, const Sizes& s, const At& at, int64_t i, 
 // The first row of a warp, of rows that warp `from` begins.
 __device__ inline int first_row(int from) { return (warp() + kWarps - from) % kWarps; }
 
+// A map whose feature f + n D of a row x is feature(x[f]), times the n-th factor of the row where it has several, so
+// that kernels can make it of numbers in registers:
+//   static constexpr int kFactors = 2;
+//   int d;
+//   template <bool kQuery> __device__ Real feature(Real x) const;
+//   template <bool kQuery> __device__ void factors(const Place&, Real (&by)[kFactors]) const;   where kFactors > 1
+//   template <bool kQuery> __device__ Real back(Real x, Real given) const;   of x, from the gradient of its feature;
+//                                                                            without it gradients are made elsewhere
+// Factors may depend on the row's numbers, by the sum of what inner units give, each of its own sum of features:
+//   template <bool kQuery> __device__ Real weight(int64_t h, int unit, int f) const;
+//   template <bool kQuery> __device__ Real unit(int64_t h, int unit, Real sum) const;
+//   template <bool kQuery> __device__ void factors(const Place&, Real sum, Real (&by)[kFactors]) const;
+//   int units() const;                                                       of the mechanism
+// One that splits has one factor: S takes its features in pairs (f, f + 1), each turned by speed(f) quarter turns for
+// each position, z takes them as they are.
+//   __device__ double speed(int f) const;
+template <class Map>
+concept Elementwise = requires {
+  Map::kFactors;
+};
+template <class Map>
+concept ElementwiseBack = Elementwise<Map> && requires(const Map& map) {
+  map.template back<true>(0.0f, 0.0f);
+};
+// A map's features of row x: one that is no more than the above need not write them itself.
+template <bool kQuery, class Map, class X, class Real>
+__device__ void write_features(const Map& map, const X& x, const Place& at, const Row<Real>& row) {
+  if constexpr (requires { map.template features<kQuery>(x, at, row); }) {
+    map.template features<kQuery>(x, at, row);
+  } else {
+    static_assert(!Map::kSplits);
+    Real by[Map::kFactors];
+    if constexpr (Map::kFactors > 1) map.template factors<kQuery>(at, by);
+    for (int f = lane(); f < map.d; f += 32) {
+      const Real y = map.template feature<kQuery>(x[f]);
+#pragma unroll
+      for (int n = 0; n < Map::kFactors; ++n) row.s[f + n * map.d] = Map::kFactors > 1 ? y * by[n] : y;
+    }
+  }
+}
+// The gradient of row x from that of its features, given, in whose place it is written.
+template <bool kQuery, class Map, class X, class Real>
+__device__ void write_gradient(const Map& map, const X& x, const Place& at, const Row<Real>& row,
+                               const Row<Real>& given) {
+  if constexpr (requires { map.template gradient<kQuery>(x, at, row, given); }) {
+    map.template gradient<kQuery>(x, at, row, given);
+  } else {
+    Real by[Map::kFactors];
+    if constexpr (Map::kFactors > 1) map.template factors<kQuery>(at, by);
+    for (int f = lane(); f < map.d; f += 32) {
+      Real y = given.s[f];
+      if constexpr (Map::kFactors > 1) {
+        y *= by[0];
+#pragma unroll
+        for (int n = 1; n < Map::kFactors; ++n) y += by[n] * given.s[f + n * map.d];
+      }
+      given.s[f] = map.template back<kQuery>(x[f], y);
+    }
+  }
+}
+
 // A warp writes the features of `count` rows and zeros where `room` has more; rows behind `warp` belong to other warps.
 // finish(r, x, row): what becomes of the logits of a map that follows.
 struct Nothing {
@@ -156,7 +217,7 @@ __device__ void load_features(const Map& map, const Sizes& s, const Rows<const T
       if constexpr (kFollows<Map>)
         finish(r, x, row);
       else
-        map.template features<kQuery>(x, place, row);
+        write_features<kQuery>(map, x, place, row);
     }
     for (int f = (r < count ? s.features : 0) + lane(); f < s.f4(); f += 32) {
       row.s[f] = 0;

@@ -191,7 +191,7 @@ class MatrixTiles : public Tiles<Work> {
         if constexpr (kFollows<Map>)
           Base::template follow<kQuery>(r, WideShared<T>{to}, row, [this](int j, int f) { return at_z(b_, j, f); });
         else
-          w_.map.template features<kQuery>(WideShared<T>{to}, at, row);
+          write_features<kQuery>(w_.map, WideShared<T>{to}, at, row);
         __syncwarp();
       }
       for (int f = lane(); f < f16(size()); f += 32) {

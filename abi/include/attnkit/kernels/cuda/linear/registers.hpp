@@ -16,28 +16,6 @@
 
 namespace attnkit::cuda::linear {
 
-// A map whose feature f + n D of a row x is feature(x[f]), times the n-th factor of the row where it has several:
-//   static constexpr int kFactors = 2;
-//   template <bool kQuery> __device__ Real feature(Real x) const;
-//   template <bool kQuery> __device__ void factors(const Place&, Real (&by)[kFactors]) const;   where kFactors > 1
-//   template <bool kQuery> __device__ Real back(Real x, Real given) const;   of x, from the gradient of its feature;
-//                                                                            without it gradients are made elsewhere
-// Factors may depend on the row's numbers, by the sum of what inner units give, each of its own sum of features:
-//   template <bool kQuery> __device__ Real weight(int64_t h, int unit, int f) const;
-//   template <bool kQuery> __device__ Real unit(int64_t h, int unit, Real sum) const;
-//   template <bool kQuery> __device__ void factors(const Place&, Real sum, Real (&by)[kFactors]) const;
-//   int units() const;                                                       of the mechanism
-// One that splits has one factor: S takes its features in pairs (f, f + 1), each turned by speed(f) quarter turns for
-// each position, z takes them as they are.
-//   __device__ double speed(int f) const;
-template <class Map>
-concept Elementwise = requires {
-  Map::kFactors;
-};
-template <class Map>
-concept ElementwiseBack = Elementwise<Map> && requires(const Map& map) {
-  map.template back<true>(0.0f, 0.0f);
-};
 template <class Map>
 constexpr bool kHasUnits = requires(const Map& map) {
   map.template unit<true>(int64_t{}, 0, 0.0f);
