@@ -193,6 +193,20 @@ class Train(TrainTest):
         trainer = self.trainer("--wait-k", "1")
         self.assertEqual(trainer.visible(batch, None)[:, :3].tolist(), [[min(k, n) if k < n - 1 else n for k in (1, 1, 2)] for n in batch.source_lengths.tolist()])
 
+    def test_sources_that_end_with_no_token(self):
+        text = self.manifest.read_text(encoding="utf-8")
+        long = {"data": "long.tsv"}
+        (self.folder / "long.tsv").write_text(f"{'one ' * 64}\teins\n", encoding="utf-8")  # max_length tokens without </s>
+        (self.folder / "none.tsv").write_text("\teins\n", encoding="utf-8")
+        self.assertIn("has 65 tokens", self.refusal("--steps", 1, **long))
+        self.train("--steps", 1, data="none.tsv", out="empty")
+        self.manifest.write_text(text.replace("encoder = {", "encoder = { end = false,"), encoding="utf-8")
+        self.train("--steps", 1, **long)
+        trained = Model.from_manifest(self.folder / "run" / "model" / "model.toml")
+        self.assertEqual(command("verify", trained.export(self.folder / "golden", rows=100)).code, 0)  # of rows that end in </s> by chance
+        self.assertIn("none.tsv:1: the source has no tokens", self.refusal("--steps", 1, data="none.tsv", out="other"))
+        self.assertIn("--wait-k is of sources that end with a token", self.refusal("--steps", 1, "--wait-k", 1, out="other"))
+
     def test_learns_from_a_teacher(self):
         self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01, out="teacher")
         teacher = ["--teacher", self.folder / "teacher" / "model" / "model.toml"]
