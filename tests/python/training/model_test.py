@@ -12,7 +12,7 @@ from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
 
 from attnkit.torch._safetensors import tensors_of
 
-MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
+MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("**/model.toml")])
 CHECKPOINTS = sorted(path.parent for path in (SOURCE / "tests/import/golden").glob("*/config.json"))
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"
 
