@@ -197,6 +197,21 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
                 self.assertTrue(model(long, None, inputs["target"][:1]).equal(model(long[:, :64], None, inputs["target"][:1])))
             self.verified(model)
 
+    def test_predicted_lengths_are_cores(self):
+        found = []
+        for predict in ('"lut"\nlut = "lengths.tsv"', '"network"\nfile = "length.safetensors"', '"ratio"\nalpha = 1.5'):
+            text = re.sub(r'predict = "ratio"\nalpha = .*', f"predict = {predict}", TRANSLATOR.read_text())
+            text = re.sub(r'"([\w.-]+\.(?:txt|tsv|safetensors))"', lambda m: f'"{TRANSLATOR.parent / m[1]}"', text)
+            path = self.folder / "model.toml"
+            path.write_text(re.sub(r'(?m)^("encoder.self"|"decoder.self"|"decoder.cross"|default) = .*$', r'\1 = "cosformer"', text))
+            model = attnkit.torch.Model.from_manifest(path)
+            inputs = batch(model)
+            with torch.no_grad():
+                found.append(model(**inputs))
+            self.assert_close(found[-1], logits_of_core(path, inputs), 1e-5)
+        for a, b in ((0, 1), (0, 2), (1, 2)):  # so a wrong length would be noticed
+            self.assertGreater(float((found[a] - found[b]).abs().max()), 0.01)
+
     def test_names_are_those_of_the_weights(self):
         for manifest in (TRANSLATOR, SOURCE / "samples/manifests/luna-pair.toml", SOURCE / "samples/manifests/performer.toml"):
             model = attnkit.torch.Model.from_manifest(manifest)
