@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -119,6 +120,24 @@ class Train(TrainTest):
         self.assertEqual(running.returncode, 130, said)
         self.assertIn("the same command goes on", said)
         self.assertGreater(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], 0)
+
+    def test_a_terminal_shows_the_time_left(self):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        for said in (Terminal(), io.StringIO()):
+            clock = types.SimpleNamespace(monotonic=itertools.count(0, 60).__next__)  # a minute each step
+            with (unittest.mock.patch("attnkit.train.trainer.time", clock), contextlib.redirect_stdout(io.StringIO()),
+                  contextlib.redirect_stderr(said)):
+                train([*self.arguments("--steps", 4, dev=None, out=type(said).__name__), "--log-every", "3"])
+            shown = said.getvalue()
+            if said.isatty():
+                before, _, after = re.split(r"(\{.*\}\n)", shown)
+                self.assertEqual(before, "\r\x1b[Kstep 1, 25.0 %, 3 min left\r\x1b[Kstep 2, 50.0 %, 2 min left\r\x1b[K")
+                self.assertEqual(after, "\r\x1b[Kstep 3, 75.0 %, 1 min left\r\x1b[Kstep 4, 100.0 %, 0 min left")
+            else:
+                self.assertRegex(shown, r"^\{'step': 3, .*\}\n$")
 
     def test_two_processes_are_one_with_twice_the_tokens(self):
         # Rows draw their own k, and not every batch has a row for both.
