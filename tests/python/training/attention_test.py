@@ -230,8 +230,12 @@ class Refused(TorchTest):
         self.assertTrue(block(x, context, lengths=torch.tensor([1.0, 2.0])).equal(block(x, context, lengths=[1, 2])))
         self.refused("q_len must be a contiguous torch.int32 tensor of shape (2,)", block, x, context, lengths=[1, 2, 3])
         self.refused("port \"k\" has size 1 in dimension 0, not 2", block, x, context[:1])
-        with self.assertRaises(RuntimeError):
-            block(x[..., 1:], context)
+        self.refused("x must be rows (B, N, 12) of a floating-point type, not (2, 5, 11) of torch.float32", block, x[..., 1:], context)
+        self.refused("context must be rows (B, N, 12) of a floating-point type, not (2, 6, 13) of torch.float32", block, x, F.pad(context, (0, 1)))
+        self.refused("x must be rows (B, N, 12) of a floating-point type, not (2, 12) of torch.float32", block, x[:, 0], context)
+        self.refused("x must be rows (B, N, 12) of a floating-point type, not (2, 5, 12) of torch.int64", block, x.long(), context)
+        for lengths in ("ab", [[1], [2, 3]], [None, 1], object):
+            self.refused("a tensor or a list of numbers is needed", block, x, context, lengths=lengths)
 
     def test_strides(self):
         key, q = attention().softmax._key, torch.randn(2, HEADS, WIDTH, QUERIES).transpose(2, 3)

@@ -12,7 +12,7 @@ from support import SOURCE, TorchTest, attnkit, command, main, tiny_model
 
 from attnkit.torch._safetensors import tensors_of
 
-MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("*/model.toml")])
+MANIFESTS = sorted([*(SOURCE / "samples/manifests").glob("*.toml"), *(SOURCE / "samples/models").glob("**/model.toml")])
 CHECKPOINTS = sorted(path.parent for path in (SOURCE / "tests/import/golden").glob("*/config.json"))
 TRANSLATOR = SOURCE / "samples/models/numbers-en-de/model.toml"
 
@@ -169,6 +169,48 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
             both, alone = model(**inputs), model(target=inputs["target"][:1, :3])
         self.assertLess(float((both - core).abs().max()), 1e-5)
         self.assertLess(float((both[:1, :3] - alone).abs().max()), 1e-5)
+
+    def test_sources_that_end_with_no_token(self):
+        """The token that programs put behind them is not read, also where it is none of the source's vocabulary."""
+        tokens = tiny_model.TOKENS
+        for predict in ('"ratio"\nalpha = 1.5', '"lut"\nlut = "lut.tsv"'):
+            path = tiny_model.write_model(self.folder, attention='default = "cosformer"', extra=f"[length]\npredict = {predict}")
+            (self.folder / "lut.tsv").write_text(f"{tokens[4]}\t7.5\n{tokens[5]}\t0.5\n</s>\t9\n", encoding="utf-8")
+            target = [*(token for token in tokens if token != "</s>"), "\u2581fünf", "</s>"]
+            (self.folder / "target.txt").write_text("".join(f"{token}\n" for token in target), encoding="utf-8")
+            text = re.sub("file = .*\nsha256 = .*", "seed = 1", path.read_text(encoding="utf-8"))
+            text = text.replace('encoder = { layers = 1,', "encoder = { layers = 1, end = false,")
+            path.write_text(text.replace('decoder = { layers = 1, vocab = "vocab.txt"', 'decoder = { layers = 1, vocab = "target.txt"'), encoding="utf-8")
+            model = attnkit.torch.Model.from_manifest(path)
+            end = model.info.end_id
+            self.assertGreaterEqual(end, model.info.source_vocab)
+            inputs = {"source": torch.tensor([[4, 5, 6, 7, end], [7, 4, end, 0, 0], [5, 5, 4, 0, 0]]), "source_lengths": torch.tensor([5, 3, 3]),
+                      "target": torch.tensor([[1, 4, 5]] * 3), "target_lengths": torch.tensor([3, 2, 3])}
+            with torch.no_grad():
+                got = model(**inputs)
+                self.assert_close(got, logits_of_core(path, inputs), 1e-5)
+                bare = {"source": inputs["source"].masked_fill(inputs["source"] == end, 0), "source_lengths": torch.tensor([4, 2, 3])}
+                self.assertTrue(got.equal(model(**{**inputs, **bare})))
+                long = torch.full((1, 65), 4)
+                self.refused("q_len[0] is 65", model, long, None, inputs["target"][:1])
+                long[0, 64] = end
+                self.assertTrue(model(long, None, inputs["target"][:1]).equal(model(long[:, :64], None, inputs["target"][:1])))
+            self.verified(model)
+
+    def test_predicted_lengths_are_cores(self):
+        found = []
+        for predict in ('"lut"\nlut = "lengths.tsv"', '"network"\nfile = "length.safetensors"', '"ratio"\nalpha = 1.5'):
+            text = re.sub(r'predict = "ratio"\nalpha = .*', f"predict = {predict}", TRANSLATOR.read_text())
+            text = re.sub(r'"([\w.-]+\.(?:txt|tsv|safetensors))"', lambda m: f'"{TRANSLATOR.parent / m[1]}"', text)
+            path = self.folder / "model.toml"
+            path.write_text(re.sub(r'(?m)^("encoder.self"|"decoder.self"|"decoder.cross"|default) = .*$', r'\1 = "cosformer"', text))
+            model = attnkit.torch.Model.from_manifest(path)
+            inputs = batch(model)
+            with torch.no_grad():
+                found.append(model(**inputs))
+            self.assert_close(found[-1], logits_of_core(path, inputs), 1e-5)
+        for a, b in ((0, 1), (0, 2), (1, 2)):  # so a wrong length would be noticed
+            self.assertGreater(float((found[a] - found[b]).abs().max()), 0.01)
 
     def test_names_are_those_of_the_weights(self):
         for manifest in (TRANSLATOR, SOURCE / "samples/manifests/luna-pair.toml", SOURCE / "samples/manifests/performer.toml"):

@@ -4,6 +4,7 @@
                                             --itself: the reference with one thread in place of the plugins, against itself with all
 """
 
+import itertools
 import json
 import pathlib
 import re
@@ -111,12 +112,10 @@ class NumbersEnDe(TorchTest):
 
     def test_steps(self):
         ours, theirs = trainers(self.folder, "--tokens", 800)
-        begin, drawn = time.monotonic(), batches(ours)
-        # Rounding grows by ten with every few steps of a young model, in the reference just as well.
-        while ours.step < 20 and (ours.step < 3 or time.monotonic() - begin < 20):
-            batch = next(drawn)
+        for batch in itertools.islice(batches(ours), 20):
             a, b = (float(each.train_step([batch])) for each in (ours, theirs))
-            self.assertAlmostEqual(a, b, delta=(1e-6 if ours.step == 1 else 1e-3) * b, msg=f"step {ours.step}")
+            # Before the first update and after it.  Then rounding may grow by ten with every few steps of a young model, in the reference as well.
+            self.assertAlmostEqual(a, b, delta=(1e-6 if ours.step <= 2 else 1e-3) * b, msg=f"step {ours.step}")
 
     def test_the_manifest_of_training(self):
         net = Supernet.from_manifest(SAMPLE / "training.toml")

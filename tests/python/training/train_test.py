@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -120,6 +121,24 @@ class Train(TrainTest):
         self.assertIn("the same command goes on", said)
         self.assertGreater(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], 0)
 
+    def test_a_terminal_shows_the_time_left(self):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        for said in (Terminal(), io.StringIO()):
+            clock = types.SimpleNamespace(monotonic=itertools.count(0, 60).__next__)  # a minute each step
+            with (unittest.mock.patch("attnkit.train.trainer.time", clock), contextlib.redirect_stdout(io.StringIO()),
+                  contextlib.redirect_stderr(said)):
+                train([*self.arguments("--steps", 4, dev=None, out=type(said).__name__), "--log-every", "3"])
+            shown = said.getvalue()
+            if said.isatty():
+                before, _, after = re.split(r"(\{.*\}\n)", shown)
+                self.assertEqual(before, "\r\x1b[Kstep 1, 25.0 %, 3 min left\r\x1b[Kstep 2, 50.0 %, 2 min left\r\x1b[K")
+                self.assertEqual(after, "\r\x1b[Kstep 3, 75.0 %, 1 min left\r\x1b[Kstep 4, 100.0 %, 0 min left")
+            else:
+                self.assertRegex(shown, r"^\{'step': 3, .*\}\n$")
+
     def test_two_processes_are_one_with_twice_the_tokens(self):
         # Rows draw their own k, and not every batch has a row for both.
         (self.folder / "train.tsv").write_text(lines(400, 1) + "one two three four " * 8 + "\teins\n", encoding="utf-8")
@@ -192,6 +211,20 @@ class Train(TrainTest):
         self.assertEqual((made.entered.tolist(), made.expected.tolist()), ([[1, vier, drei]], [[none, drei, 2]]))
         trainer = self.trainer("--wait-k", "1")
         self.assertEqual(trainer.visible(batch, None)[:, :3].tolist(), [[min(k, n) if k < n - 1 else n for k in (1, 1, 2)] for n in batch.source_lengths.tolist()])
+
+    def test_sources_that_end_with_no_token(self):
+        text = self.manifest.read_text(encoding="utf-8")
+        long = {"data": "long.tsv"}
+        (self.folder / "long.tsv").write_text(f"{'one ' * 64}\teins\n", encoding="utf-8")  # max_length tokens without </s>
+        (self.folder / "none.tsv").write_text("\teins\n", encoding="utf-8")
+        self.assertIn("has 65 tokens", self.refusal("--steps", 1, **long))
+        self.train("--steps", 1, data="none.tsv", out="empty")
+        self.manifest.write_text(text.replace("encoder = {", "encoder = { end = false,"), encoding="utf-8")
+        self.train("--steps", 1, **long)
+        trained = Model.from_manifest(self.folder / "run" / "model" / "model.toml")
+        self.assertEqual(command("verify", trained.export(self.folder / "golden", rows=100)).code, 0)  # of rows that end in </s> by chance
+        self.assertIn("none.tsv:1: the source has no tokens", self.refusal("--steps", 1, data="none.tsv", out="other"))
+        self.assertIn("--wait-k is of sources that end with a token", self.refusal("--steps", 1, "--wait-k", 1, out="other"))
 
     def test_learns_from_a_teacher(self):
         self.train("--steps", 300, "--evaluate-steps", 1000, "--lr", 0.01, out="teacher")

@@ -228,6 +228,9 @@ class Attention(nn.Module):
             if self.role == "decoder.cross":
                 raise Error(INVALID, "cross attention needs the context that its keys are made of")
             context, context_lengths, context_total = x, lengths, total
+        for name, t in (("x", x), ("context", context)):
+            if t.dim() != 3 or t.shape[2] != self.d_model or not t.is_floating_point():
+                raise Error(INVALID, f"{name} must be rows (B, N, {self.d_model}) of a floating-point type, not {tuple(t.shape)} of {t.dtype}")
         mechanism = getattr(self, self.mechanism)
         dtype, aux = sequence_type(mechanism._key, x), {} if aux is None else aux
         inputs: list[torch.Tensor | None] = []
@@ -289,8 +292,16 @@ def _numbers(name: str, values: Any, dtype: torch.dtype, device: torch.device) -
     """A tensor stays where it is; a list goes to the device."""
     if values is None:
         return None
-    given = values if torch.is_tensor(values) else torch.as_tensor(values, device=device)
+    given = values if torch.is_tensor(values) else _tensor(name, values, device)
     made = given.to(dtype).contiguous()
     if given.is_floating_point() and not dtype.is_floating_point and not made.to(given.dtype).equal(given):
         raise Error(INVALID, f"{name} {given.tolist()}: rows are counted in whole numbers")
     return made
+
+
+def _tensor(name: str, values: Any, device: torch.device) -> torch.Tensor:
+    try:
+        return torch.as_tensor(values, device=device)
+    except (RuntimeError, TypeError, ValueError):
+        said = " ".join(repr(values).split())[:60]
+        raise Error(INVALID, f"{name} {said}: a tensor or a list of numbers is needed") from None

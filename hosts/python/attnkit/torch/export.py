@@ -88,6 +88,8 @@ def golden(model: Model, rows: int, length: int, seed: int) -> dict[str, torch.T
         else:
             vocabulary = info.source_vocab if side == "source" else info.target_vocab
             inputs[side] = torch.randint(vocabulary, (rows, n), generator=random, dtype=torch.int32)
+            if side == "source" and not model.description["source_ends"]:  # `attnkit verify` reads rows as they are
+                inputs[side].masked_fill_(inputs[side] == info.end_id, (info.end_id + 1) % vocabulary)
         inputs[f"{side}_len"] = lengths
     training = model.training
     seen: dict[str, torch.Tensor] = {}

@@ -48,7 +48,7 @@ class Table:
     def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         self.means = self.means.to(source.device)
         real = torch.arange(source.shape[1], device=source.device) < lengths[:, None]
-        return ((self.means[source] * real).sum(1) / self.dampening).clamp(1, self.max_length)
+        return ((self.means[source.where(real, 0)] * real).sum(1) / self.dampening).clamp(1, self.max_length)
 
 
 class Network:

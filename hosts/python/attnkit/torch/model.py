@@ -16,7 +16,7 @@ from torch import nn
 import attnkit
 
 from .._abi import ATTN_PER_MODEL
-from ..error import INVALID, UNSUPPORTED, Error
+from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
 from .attention import Attention, Rotary, biased, projection
@@ -315,8 +315,6 @@ class Model(nn.Module):
         described, info, tensors = self.description, self.info, tensors_of(stored)
         if described["weights_type"] != "f32":
             raise Error(INVALID, f"weights of type {described['weights_type']} cannot be trained: leave `type` out of [weights]")
-        if not described["source_ends"]:
-            raise Error(UNSUPPORTED, "sources that end with no token (end = false of [model.encoder]) are read by the library alone")
         self.model = nn.ModuleDict()
         if {"source", "target"} <= tied(described):
             tensors["encoder.embed.weight"] = tensors["decoder.embed.weight"]
@@ -352,6 +350,8 @@ class Model(nn.Module):
         """(memory (B, N, d_model), its lengths, aux) of ids (B, N) or frames (B, T, bins)."""
         lengths = _lengths(source, lengths)
         aux: dict[str, torch.Tensor] = {}
+        if not self.description["source_ends"]:
+            source, lengths = self._without_ends(source, lengths)
         x = source
         if self.description["speech"]:
             frontend, features = self.encoder.frontend, getattr(self.encoder, "features", None)
@@ -397,6 +397,13 @@ class Model(nn.Module):
     def export(self, folder: Path, **options: Any) -> pathlib.Path:
         """Writes a folder that libattnkit loads, with golden activations; see export.export.  The path of its manifest."""
         return export(self, folder, **options)
+
+    def _without_ends(self, source: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sources without the token that programs put behind them, which may be none of the encoder's vocabulary."""
+        last = torch.arange(source.shape[1], device=source.device) == lengths[:, None] - 1
+        ends = last & (source == self.info.end_id)
+        # It may stand behind max_length tokens; of a row that is longer still mechanisms say so.
+        return source.masked_fill(ends, 0)[:, :self.info.max_length], lengths - ends.sum(1)
 
     def _total(self, source: torch.Tensor | None, encoded: Any, target_lengths: torch.Tensor) -> torch.Tensor:
         if self.predict is None:

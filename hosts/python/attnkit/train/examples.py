@@ -116,6 +116,7 @@ class Examples:
         self.core, self.info, self.path = core, core.info, str(path)
         description = core.describe()
         self.classifies = description["head"]["type"] == "classifier"
+        self.reads_end = description["source_ends"]
         self.forced, self.longest_target = description["forced"], description["max_target"] or self.info.max_length
         if self.info.kind == ATTNKIT_ENCODER and not self.classifies or self.info.sample_rate:
             raise Error(INVALID, "attnkit.train takes models that read text and write text or a class; train others with attnkit.torch.Model")
@@ -175,7 +176,10 @@ class Examples:
             target = int(text)
         elif not target and self.info.begin_id < 0:
             raise Error(INVALID, f"{place}: \"{text[:60]}\" has no tokens, and this model has none that begins a text: leave it out")
-        sides = [(len(source), self.info.max_length, fields[0])]
+        read = len(source) - (not self.reads_end)
+        if self.info.kind != ATTNKIT_DECODER and not read:
+            raise Error(INVALID, f"{place}: the source has no tokens, and this model reads none that ends it (end = false of [model.encoder]): leave it out")
+        sides = [(read, self.info.max_length, fields[0])]
         if not isinstance(target, int):
             sides.append((len(target) + (self.info.begin_id >= 0) + len(self.forced), self.longest_target, text))
         for tokens, most, which in sides:

@@ -360,6 +360,8 @@ class Trainer:
         o, both = self.options, hasattr(self.model, "encoder") and hasattr(self.model, "decoder")
         if o.wait_k and not both:
             raise Error(INVALID, "--wait-k is of models with an encoder and a decoder: leave it out")
+        if o.wait_k and not self.model.description["source_ends"]:
+            raise Error(UNSUPPORTED, "--wait-k is of sources that end with a token, which is read last, and [model.encoder] has end = false: leave it out")
         if o.prefixes and not o.wait_k:
             raise Error(INVALID, "--prefixes is of --wait-k: give that, or leave it out")
         if o.patience and not o.dev:
