@@ -170,7 +170,7 @@ class Refusing(unittest.TestCase):
     def test_the_record_is_whole(self):
         record = json.loads((SAMPLE / "corpus.json").read_text(encoding="utf-8"))
         self.assertEqual([p["name"] for p in record["packages"] if len(p["sha256"]) != 64 or p["pairs"].get("training") and not p["licence"]], [])
-        self.assertEqual({f["name"] for f in record["files"]}, {"train.tsv", "dev.tsv", "test.tsv", "documents.tsv", "pieces.model"})
+        self.assertEqual({f["name"] for f in record["files"]}, {"train.tsv", "dev.tsv", "test.tsv", "documents.tsv", "pieces.vocab"})
         self.assertGreater(record["pairs"], 150_000)
         self.assertEqual(record["descriptions"]["licence"], corpus.LICENCE_OF_DESCRIPTIONS)
 

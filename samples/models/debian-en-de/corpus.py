@@ -178,7 +178,8 @@ def make(folder, record):
         data = "".join(f"{source}\t{target}\n" for _, source, target in rows).encode("utf-8")
         (folder / f"{name}.tsv").write_bytes(data)
         made.append({"name": f"{name}.tsv", "lines": len(rows), "sha256": packages.digest(data)})
-    made.append({"name": "pieces.model", "sha256": packages.digest((folder / "pieces.model").read_bytes())})
+    # Not pieces.model, in which SentencePiece writes the folder's name.
+    made.append({"name": "pieces.vocab", "sha256": packages.digest((folder / "pieces.vocab").read_bytes())})
     (folder / "test.documents").write_text("".join(f"{d}\n" for d, *_ in held["test"]), encoding="utf-8")
     for entry in listed:
         entry["pairs"] = dict(counts[entry["name"]])
