@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what apt lacks, builds attnkit, and finds the best attention for every block of the shipped model.
+# Installs what apt lacks, builds attnkit, and finds the best attention for every block of the model of numbers; the model of real text runs as it ships.
 #   ./quickstart.sh ["phrase" ...]    with phrases: translates them instead
 # Builds in ./build (or $ATTNKIT_BUILD) and searches in its folder search; run it as often as you like.
 set -euo pipefail
@@ -22,7 +22,7 @@ if [ $# -gt 0 ]; then
   exec "$build/bin/attnkit" run "$model" "${texts[@]}"
 fi
 
-echo "screening the 64 placements of four mechanisms in three blocks (about a minute on two cores)"
+echo "numbers-en-de: screening the 64 placements of four mechanisms in three blocks (about a minute on two cores)"
 rm -rf "$build/search"
 "$build/bin/attnkit" search "$model" --output "$build/search" --quick --finalists 2
 echo
@@ -30,6 +30,6 @@ echo "translating with the winner:"
 "$build/bin/attnkit" run "$build/search/winner.toml" --text "two hundred and forty-one euros" \
   --text "half past three ; the twenty-first ; one million"
 echo
-echo "real text, by the model that Debian's own packages taught (samples/models/debian-en-de):"
+echo "real text, by the model that Debian's own packages taught, as it ships; nothing was searched for it (samples/models/debian-en-de):"
 "$build/bin/attnkit" run samples/models/debian-en-de/model.toml --text "The file could not be opened because it does not exist." \
   --text "Select the cells that you want to copy, and click on the icon."

@@ -1,6 +1,7 @@
 """The corpus of debian-en-de: reading, cleaning and splitting of made-up files, and what is refused.  corpus_test.py SOURCE."""
 import json
 import pathlib
+import random
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ sys.path.insert(0, str(SAMPLE))
 
 import clean  # noqa: E402
 import corpus  # noqa: E402
+import near  # noqa: E402
 import packages  # noqa: E402
 import readers  # noqa: E402
 import splits  # noqa: E402
@@ -129,6 +131,16 @@ class Splitting(unittest.TestCase):
         self.assertEqual(runs[0].longest, [4])
         self.assertEqual(runs[0].histogram(), {"0.5": 1})
 
+    def test_the_nearest_text_in_training(self):
+        held = ["press the red button on the left side", "one two three", "nothing like it"]
+        train = ["now press the red button, at the left side!", "One two four", "like nothing"]  # 7 of 8 and 9 words, 2 of 3 and 3
+        self.assertEqual([round(like, 3) for like in near.nearest(held, train)], [round(14 / 17, 3), 0, 0])
+        drawn = random.Random(1)
+        held, train = ([" ".join(drawn.choices("abcd", k=drawn.randint(1, 9))) for _ in range(count)] for count in (60, 300))
+        expected = [max(near.alike(a.split(), b.split()) for b in train) for a in held]
+        self.assertEqual(near.nearest(held, train), [like if like >= near.LEAST else 0 for like in expected])
+        self.assertGreater(len({like for like in expected if like >= near.LEAST}), 3)
+
     def test_runs_of_neighbours_stay_in_their_document(self):
         pairs = [(f"p d{n // 20}", f"source {n}", f"target {n}") for n in range(200)] + [("p mo:x", "a b", "c d")] * 9
         runs = corpus.joined(pairs, 1.0, 3)
@@ -137,20 +149,30 @@ class Splitting(unittest.TestCase):
 
 
 class Refusing(unittest.TestCase):
-    def test_a_changed_package_is_named(self):
+    def test_all_that_changed_is_named_and_counted(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             (folder / "debs").mkdir()
-            (folder / "debs" / "cat_1.0.deb").write_bytes(b"another")
-            record = {"packages": [{"name": "cat", "version": "1.0", "sha256": packages.digest(b"the one")}], "indexes": {}}
-            with self.assertRaisesRegex(packages.Changed, "^cat 1.0 has changed: .*" + packages.digest(b"another")):
+            for package in ("cat", "dog", "ox"):
+                (folder / "debs" / f"{package}_1.0.deb").write_bytes(package.encode())
+            digests = {"cat": packages.digest(b"another"), "hen": packages.digest(b"hen"), "dog": packages.digest(b"dog"), "ox": packages.digest(b"oxen")}
+            record = {"packages": [{"name": p, "version": "1.0", "sha256": digest} for p, digest in digests.items()], "indexes": {}}
+            with self.assertRaises(packages.Changed) as raised:
                 corpus.make(folder, record)
+            said = str(raised.exception).splitlines()
+            # apt has no lists in this folder, so no package but those there, and no index.
+            self.assertEqual(said[0], "6 of 7 packages and indexes are not those of corpus.json:")
+            self.assertRegex(said[1], "^cat 1.0 has changed: .*" + packages.digest(b"cat"))
+            self.assertRegex(said[2], "^hen 1.0 cannot be had from the mirror ")
+            self.assertRegex(said[-4], "^ox 1.0 has changed: .*" + packages.digest(b"ox"))
+            self.assertEqual([line.split(" files ")[1].split(",")[0] for line in said[-3:]], list(packages.INDEXES.values()))
 
     def test_the_record_is_whole(self):
         record = json.loads((SAMPLE / "corpus.json").read_text(encoding="utf-8"))
         self.assertEqual([p["name"] for p in record["packages"] if len(p["sha256"]) != 64 or p["pairs"].get("training") and not p["licence"]], [])
-        self.assertEqual({f["name"] for f in record["files"]}, {"train.tsv", "dev.tsv", "test.tsv", "documents.tsv", "pieces.model"})
+        self.assertEqual({f["name"] for f in record["files"]}, {"train.tsv", "dev.tsv", "test.tsv", "documents.tsv", "pieces.vocab"})
         self.assertGreater(record["pairs"], 150_000)
+        self.assertEqual(record["descriptions"]["licence"], corpus.LICENCE_OF_DESCRIPTIONS)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import pathlib
 import re
 
 import numpy as np
-from evaluate import SAMPLES, Journal, hashes, interval, resampled, surprises, translations
+from digests import hashes
+from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
 from placements import ROLES, placed
 from sacrebleu.metrics import BLEU, CHRF
 

@@ -22,6 +22,8 @@ PARTS = {"test": 0.05, "dev": 0.025, "documents": 0.03}
 DEV, TEST = 1000, 2000
 DOCUMENT = range(512, 2049)  # tokens of a document of documents.tsv
 LARGEST = 300  # pairs of a message catalogue that may be held out: it would be most of a set
+LICENCE_OF_DESCRIPTIONS = {"English": "that of each package, in its own copyright file",
+                           "German": "not clear: derived from the English, and Debian's index of the translations states none"}
 JOINED, WIDEST = 0.12, 480  # a share of training again, as runs of neighbouring sentences up to so many words
 
 
@@ -123,21 +125,38 @@ def whole_documents(pairs, processor):
             yield document, source, target
 
 
+def unchanged(apt, record):
+    """{package: its file}, of the record's digests, which are entered where it has none; Changed names all that are not."""
+    files, wrong = {}, []
+    for entry in record["packages"]:
+        try:
+            file = files[entry["name"]] = apt.deb(entry["name"], entry["version"])
+            found = packages.digest(file.read_bytes())
+            if entry.setdefault("sha256", found) != found:
+                wrong.append(f"{entry['name']} {entry['version']} has changed: {file} has sha256 {found}, corpus.json {entry['sha256']}")
+        except packages.Changed as e:
+            wrong.append(str(e))
+    for name in packages.INDEXES:
+        try:
+            found = packages.digest(apt.index(name).encode("utf-8"))
+            if record["indexes"].setdefault(name, found) != found:
+                wrong.append(f"the mirror's index of {name} has changed: sha256 {found}, corpus.json {record['indexes'][name]}")
+        except packages.Changed as e:
+            wrong.append(str(e))
+    if wrong:
+        total = len(record["packages"]) + len(packages.INDEXES)
+        raise packages.Changed("\n".join([f"{len(wrong)} of {total} packages and indexes are not those of corpus.json:", *wrong]))
+    return files
+
+
 def make(folder, record):
     """Writes the corpus; returns what corpus.json says of it."""
     apt = packages.Apt(folder)
-    listed, roots, made = record["packages"], {}, []
+    listed, made = record["packages"], []
+    files = unchanged(apt, record)
+    roots = {name: packages.unpacked(file, folder / "unpacked" / name) for name, file in files.items()}
     for entry in listed:
-        file = apt.deb(entry["name"], entry["version"])
-        found = packages.digest(file.read_bytes())
-        if entry.setdefault("sha256", found) != found:
-            raise packages.Changed(f"{entry['name']} {entry['version']} has changed: {file} has sha256 {found}, corpus.json {entry['sha256']}")
-        roots[entry["name"]] = packages.unpacked(file, folder / "unpacked" / entry["name"])
         entry["licence"] = packages.licences(roots[entry["name"]], entry["name"]) or entry.get("licence", [])
-    for name in packages.INDEXES:
-        found = packages.digest(apt.index(name).encode("utf-8"))
-        if record["indexes"].setdefault(name, found) != found:
-            raise packages.Changed(f"the mirror's index of {name} has changed: sha256 {found}, corpus.json {record['indexes'][name]}")
     pairs, counts, reasons = cleaned([*read_descriptions(apt), *read_files(roots)])
     print(f"{sum(c['read'] for c in counts.values())} pairs read, {len(pairs)} clean; left out: {dict(reasons.most_common())}")
     read, pairs = pairs, splits.deduplicated(pairs)
@@ -159,11 +178,13 @@ def make(folder, record):
         data = "".join(f"{source}\t{target}\n" for _, source, target in rows).encode("utf-8")
         (folder / f"{name}.tsv").write_bytes(data)
         made.append({"name": f"{name}.tsv", "lines": len(rows), "sha256": packages.digest(data)})
-    made.append({"name": "pieces.model", "sha256": packages.digest((folder / "pieces.model").read_bytes())})
+    # Not pieces.model, in which SentencePiece writes the folder's name.
+    made.append({"name": "pieces.vocab", "sha256": packages.digest((folder / "pieces.vocab").read_bytes())})
     (folder / "test.documents").write_text("".join(f"{d}\n" for d, *_ in held["test"]), encoding="utf-8")
     for entry in listed:
         entry["pairs"] = dict(counts[entry["name"]])
-    return {"packages": listed, "indexes": record["indexes"], "descriptions": dict(counts["descriptions"]), "files": made, "pairs": len(train), "runs": len(long),
+    return {"packages": listed, "indexes": record["indexes"], "descriptions": {"licence": LICENCE_OF_DESCRIPTIONS, **counts["descriptions"]},
+            "files": made, "pairs": len(train), "runs": len(long),
             "longest common run, share of the held-out sentence": {"English": runs[0].histogram(), "German": runs[1].histogram()}}
 
 

@@ -6,11 +6,11 @@ import argparse
 import hashlib
 import json
 import pathlib
-import re
 import subprocess
 import tempfile
 
 import numpy as np
+from digests import hashes
 from sacrebleu.metrics import BLEU, CHRF
 
 SAMPLES = 1000
@@ -51,14 +51,6 @@ class Journal:
                 with open(self.file, "a", encoding="utf-8") as journal:
                     journal.write(json.dumps([key, self.known[key]], ensure_ascii=False) + "\n")
         return self.known[key]
-
-
-def hashes(*files):
-    """Prints name and SHA-256 of files; of manifests, and of the weights and pieces that they name."""
-    for file in files:
-        named = re.findall(r'"([^"]+\.(?:safetensors|model))"', file.read_text(encoding="utf-8")) if file.suffix == ".toml" else []
-        for each in dict.fromkeys([file, *(file.parent / name for name in named)]):
-            print(f"{each} sha256 {hashlib.sha256(each.read_bytes()).hexdigest()}")
 
 
 def translations(attnkit, manifest, sources, beams):

@@ -13,7 +13,8 @@ import tempfile
 
 import numpy as np
 import sentencepiece
-from evaluate import hashes, interval, resampled, written
+from digests import hashes
+from evaluate import interval, resampled, written
 from placements import ROLES, placed
 from sacrebleu.metrics import BLEU
 

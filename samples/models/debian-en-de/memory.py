@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 import attnkit
+from digests import hashes
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")
@@ -52,6 +53,7 @@ def main():
     if options.one:
         print(*measured(options.placements[0], options.one))
         return
+    hashes(HERE / "model.toml")
     print(f"| placement | {' | '.join(map(str, LENGTHS))} |\n|{'---|' * (1 + len(LENGTHS))}")
     with tempfile.TemporaryDirectory() as folder:
         for placement in options.placements:

@@ -12,7 +12,8 @@ import tempfile
 import tomllib
 
 import numpy as np
-from evaluate import SAMPLES, Journal, hashes, interval, resampled, surprises, translations
+from digests import hashes
+from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
 from sacrebleu.metrics import BLEU, CHRF
 
 ROLES = ("encoder.self", "decoder.self", "decoder.cross")

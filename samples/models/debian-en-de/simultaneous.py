@@ -10,7 +10,8 @@ import re
 import subprocess
 import tempfile
 
-from evaluate import Journal, hashes, interval, resampled, written
+from digests import hashes
+from evaluate import Journal, interval, resampled, written
 from placements import PLAIN, ROLES, placed
 from sacrebleu.metrics import BLEU
 

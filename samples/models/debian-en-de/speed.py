@@ -10,7 +10,8 @@ import tempfile
 import time
 
 import attnkit
-from memory import LENGTHS, placed
+from digests import hashes
+from memory import HERE, LENGTHS, placed
 
 
 def seconds(model, length):
@@ -44,6 +45,7 @@ def main():
             for placement, row in cells.items():
                 row.append(f"{middle([length / of[placement] for of in rounds], 0)}; "
                            f"{middle([of[options.placements[0]] / of[placement] for of in rounds], 2)}")
+    hashes(HERE / "model.toml")
     print(f"| placement | {' | '.join(map(str, LENGTHS))} |\n|{'---|' * (1 + len(LENGTHS))}")
     for placement, row in cells.items():
         print(f"| {placement} | {' | '.join(row)} |")

@@ -4,7 +4,7 @@
 # nothing ahead.  train.sh OUT waitk-ahead: the same with an encoder that sees all that was read, by --prefixes.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
 # sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
 # train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT scratch
-# ENCODER/SELF/CROSS: one placement by itself, from random weights: OUT/scratch/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
+# ENCODER/SELF/CROSS: one placement by itself, from random weights, STEPS (1200) of TOKENS (2000): OUT/scratch/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
 # attnkit package, FOLDER what corpus.py made, SEED (1) draws the batches and random weights.
 set -eu
 here=$(dirname "$(realpath "$0")")

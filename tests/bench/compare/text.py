@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,6 +23,9 @@ from sacrebleu.metrics import BLEU
 import attnkit
 from common import cells, numbers
 from convert import converted, opened
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "samples/models/debian-en-de"))
+from digests import hashes  # noqa: E402
 
 LIMIT = 256
 
@@ -72,6 +76,7 @@ def main():
     options.add_argument("--patience", type=float, default=100, help="CTranslate2's; 100: no beam is given up that may still win, as here; 1: its own (%(default)g)")
     options.add_argument("--rounds", type=int, default=5)
     options = options.parse_args()
+    hashes(options.model, *options.beside, options.data)
     rows = [line.split("\t") for line in options.data.read_text(encoding="utf-8").splitlines()]
     sources, references = map(list, zip(*rows))
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(options.model.parent / "pieces.model"))
