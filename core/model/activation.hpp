@@ -36,7 +36,14 @@ ATTNKIT_INLINE void gelu(V& x) {
   x = simd::select(x < 0.0f, tail, x - tail);
 }
 
-// x = x / (1 + e^-y)
+// x = x / (1 + e^-y).
+// Measured errors over all floats from 2^-14 to 128 and their negatives, with AVX-512, AVX2 and the baseline, as shares
+// of values of more than 1e-35; smaller ones are off by less than 1e-34:
+//                x > 0     -2 < x < 0   below -2
+//   gelu_tanh    1.5e-7    5.3e-7       1.6e-5
+//   quick_gelu   1.4e-7    2.7e-7       5.0e-6
+//   silu         1.2e-7    1.5e-7       1.8e-7
+// Below -2 the rounding of y is a larger share of e^-y; SiLU's y is exact.
 template <class V>
 ATTNKIT_INLINE void gate(V& x, const V& y) {
   V e = -y;

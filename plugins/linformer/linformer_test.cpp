@@ -168,6 +168,11 @@ TEST(Linformer, GivesEqualBitsHoweverKeysArrive) {
   }
 }
 
+TEST(Linformer, SharesTheRankAndTheQueriesOfOneHead) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 1, 64, 40), {{"rank", int64_t{100}}});
+  EXPECT_EQ((std::vector<int64_t>{7, 16}), check_pieces(mech, 512));
+}
+
 TEST(Linformer, RefusesCausalBlocks) {
   for (const uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF})
     for (const uint32_t flags : {0u, ATTN_STREAM})

@@ -24,7 +24,8 @@ using namespace luna;
 using simd::kLanes;
 using simd::Vec;
 
-constexpr int64_t kTile = 64;  // keys that are packed at once
+constexpr int64_t kTile = 64;     // keys that are packed at once
+constexpr int64_t kQueries = 64;  // that a worker unpacks at least
 
 // Scratch of a worker: weights of l rows for a tile of keys, and keys and values of a head of the pack attention.
 struct Own {
@@ -102,10 +103,15 @@ struct Run {
     }
     if (run.keys > 0) {
       const int64_t value_blocks = s.tied ? 0 : (s.heads * s.e + kLanes - 1) / kLanes, all = blocks + value_blocks;
+      // Rows of P apart read the keys again each time.
+      const int64_t heads = run.batch * s.pack_heads;
+      const int64_t cut = heads < static_cast<int64_t>(run.exec->workers) ? kLanes : lanes(s), cuts = lanes(s) / cut;
       each(
-          run.batch * s.pack_heads, 4 * static_cast<double>(run.keys) * rows / static_cast<double>(s.pack_heads),
-          [&](auto isa, int64_t item, const Own& own)
-              __attribute__((always_inline)) { pack<decltype(isa)>(item / s.pack_heads, item % s.pack_heads, own); });
+          heads * cuts, 4 * static_cast<double>(run.keys) * rows / static_cast<double>(s.pack_heads * cuts),
+          [&](auto isa, int64_t item, const Own& own) __attribute__((always_inline)) {
+            const int64_t head = item / cuts, first = item % cuts * cut;
+            pack<decltype(isa)>(head / s.pack_heads, head % s.pack_heads, first, std::min(first + cut, s.l), own);
+          });
       each(
           run.batch, 10 * rows, [&](auto, int64_t b, const Own&) __attribute__((always_inline)) { finish(b); });
       each(
@@ -113,10 +119,13 @@ struct Run {
             project_packed<decltype(isa)>(item / all, item % all, blocks);
           });
     }
+    const int64_t cuts = std::max<int64_t>(1, (run.queries + kQueries - 1) / kQueries);
     each(
-        run.batch * s.heads, static_cast<double>(2 * run.queries * s.l * (s.d + s.values())),
-        [&](auto isa, int64_t item, const Own& own)
-            __attribute__((always_inline)) { unpack<decltype(isa)>(item / s.heads, item % s.heads, own); });
+        run.batch * s.heads * cuts, static_cast<double>(2 * std::min(run.queries, kQueries) * s.l * (s.d + s.values())),
+        [&](auto isa, int64_t item, const Own& own) __attribute__((always_inline)) {
+          const int64_t head = item / cuts;
+          unpack<decltype(isa)>(head / s.heads, head % s.heads, item % cuts * kQueries, own);
+        });
   }
 
   // Outputs [16 block, 16 block + 16) of pq, of a row that begins.
@@ -165,7 +174,7 @@ struct Run {
         [&](int64_t from, int64_t to) __attribute__((always_inline)) {
           for (int64_t j = from; j < to; ++j) {
             // A_r = w(pq_r . pk), then A k^T and A v^T are added to the sums.
-            weigh<Isa>(x.pk.row(b, h, j), pq, s.width(), s.d, own.weights);
+            weigh<Isa>(x.pk.row(b, h, j), pq, s.width(), s.d, 0, s.l, own.weights);
             for (int64_t r = 0; r < s.l; r += kLanes) {
               Vec<Isa> a = simd::at<Isa>(own.weights + r), slope;
               activate(s.map, a, slope);
@@ -190,17 +199,17 @@ struct Run {
         });
   }
 
-  // Scores of a row and the l rows; writes whole vectors.
+  // Scores of a row and those of the l rows from `first` to `last`; writes whole vectors.
   template <class Isa>
-  ATTNKIT_INLINE void weigh(const float* row, const float* rows, int64_t row_next, int64_t width,
-                            float* weights) const {
-    for (int64_t r = 0; r < shape.l; r += kLanes)
+  ATTNKIT_INLINE void weigh(const float* row, const float* rows, int64_t row_next, int64_t width, int64_t first,
+                            int64_t last, float* weights) const {
+    for (int64_t r = first; r < last; r += kLanes)
       simd::dots<Isa>(row, rows + r * row_next, row_next, shape.l - r, width, weights + r);
   }
 
-  // One head of the pack attention over the fresh keys of one batch row.
+  // Rows [first, last) of P of one head of the pack attention over the fresh keys of one batch row.
   template <class Isa>
-  ATTNKIT_INLINE void pack(int64_t b, int64_t head, const Own& own) const {
+  ATTNKIT_INLINE void pack(int64_t b, int64_t head, int64_t first, int64_t last, const Own& own) const {
     const Shape& s = shape;
     const int64_t width = s.width(), dp = s.pack_d();
     const Sight seen = sight(b);
@@ -208,7 +217,7 @@ struct Run {
     const Packed<> known(memory(b), s);
     float *sums = known.sums + head * dp, *largest = known.largest + head * s.l, *totals = known.totals + head * s.l;
     if (seen.past == 0)
-      for (int64_t i = 0; i < s.l; ++i) {
+      for (int64_t i = first; i < last; ++i) {
         std::fill(sums + i * width, sums + i * width + dp, 0.0f);
         largest[i] = std::numeric_limits<float>::lowest();
         totals[i] = 0;
@@ -219,11 +228,12 @@ struct Run {
       for (int64_t j = 0; j < n; ++j) {
         gather(x.pk, s.d, {b, t + j, head * dp, dp}, own.key);
         gather(x.pv, s.d, {b, t + j, head * dp, dp}, own.values + j * dp);
-        weigh<Isa>(own.key, pq, width, dp, own.weights + j * lanes(s));
+        weigh<Isa>(own.key, pq, width, dp, first, last, own.weights + j * lanes(s));
       }
-      for (int64_t r = 0; r < s.l; r += kLanes)
+      for (int64_t r = first; r < last; r += kLanes)
         rescale<Isa>(own.weights + r, n, s.l - r, largest + r, totals + r, sums + r * width);
-      simd::add_product<Isa, float>({own.weights, 1, lanes(s)}, {own.values, n, dp, dp}, {sums, s.l, dp, width});
+      simd::add_product<Isa, float>({own.weights + first, 1, lanes(s)}, {own.values, n, dp, dp},
+                                    {sums + first * width, last - first, dp, width});
     }
   }
 
@@ -288,18 +298,18 @@ struct Run {
                                              s.heads * s.e);
   }
 
-  // One head of the queries of one batch row; head 0 also hands on P.
+  // One head of the queries of one batch row from `first` on; the first ones of head 0 also hand on P.
   template <class Isa>
-  ATTNKIT_INLINE void unpack(int64_t b, int64_t h, const Own& own) const {
+  ATTNKIT_INLINE void unpack(int64_t b, int64_t h, int64_t first, const Own& own) const {
     const Shape& s = shape;
     const int64_t e = s.values(), width = s.width();
     const Sight seen = sight(b);
     const Packed<> known(memory(b), s);
     const int64_t rows = s.live(seen);
     const simd::Segment packed{known.keys + h * s.d, known.values + h * e, width, s.heads * e, rows};
-    for (int64_t i = 0; rows > 0 && i < seen.queries; ++i)
+    for (int64_t i = first; rows > 0 && i < std::min(first + kQueries, seen.queries); ++i)
       attend<Isa>(x.q.row(b, h, i), packed, scale(s.d), 1, own.weights, o.row(b, h, i));
-    for (int64_t i = 0; s.contextual && h == 0 && i < s.l; ++i)
+    for (int64_t i = 0; s.contextual && h == 0 && first == 0 && i < s.l; ++i)
       if (seen.past + seen.fresh > 0)
         std::memcpy(next.row(b, 0, i), known.p + i * width, float_bytes(width));
       else

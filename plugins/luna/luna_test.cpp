@@ -167,6 +167,12 @@ TEST(Luna, TakesAnyNumberOfRowsOfP) {
     }
 }
 
+// Projections by outputs, packing by rows of P, unpacking by queries.
+TEST(Luna, SharesTheStagesOfOneHead) {
+  const Mechanism mech(plugin(), make_block(ATTN_ENCODER_SELF, false, 1, 64, 64), {{"projection", int64_t{40}}});
+  EXPECT_EQ((std::vector<int64_t>{2, 3, 2, 8}), check_pieces(mech, 512));
+}
+
 // Scores in the hundreds, whose exponentials would overflow; keys that grow, so that every tile moves the largest
 // score.
 TEST(Luna, SurvivesLargeScores) {

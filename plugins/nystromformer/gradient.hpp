@@ -87,8 +87,8 @@ struct GradientHead {
 
   // U = Z B V, with all that it is made of.
   void mix() const {
-    means(shape, x.q, b, h, segment, queries, p.wide_q, shape.d, 1);
-    means(shape, x.k, b, h, segment, keys, p.wide_k, shape.d, 1);
+    means(shape, {0, shape.landmarks}, x.q, b, h, segment, queries, p.wide_q, shape.d, 1);
+    means(shape, {0, shape.landmarks}, x.k, b, h, segment, keys, p.wide_k, shape.d, 1);
     std::copy(p.wide_q, p.wide_q + l * shape.d, p.q);
     std::copy(p.wide_k, p.wide_k + l * shape.d, p.k);
     for (int64_t t = 0; t < l; ++t)

@@ -20,11 +20,16 @@ ATTNKIT_INLINE void softmax_rows(const attnkit::Square& s, double scale, double*
   }
 }
 
+// Some of the landmarks.
+struct Landmarks {
+  int64_t begin, end;
+};
+
 // Element f of landmark t, the mean of a segment's rows, to to[t * next + f * step].
 template <class Real>
-ATTNKIT_INLINE void means(const Shape& s, const attnkit::View<const Real>& rows, int64_t b, int64_t h, int64_t segment,
-                          int64_t n, double* to, int64_t next, int64_t step) {
-  for (int64_t t = 0; t < s.landmarks; ++t) {
+ATTNKIT_INLINE void means(const Shape& s, const Landmarks& some, const attnkit::View<const Real>& rows, int64_t b,
+                          int64_t h, int64_t segment, int64_t n, double* to, int64_t next, int64_t step) {
+  for (int64_t t = some.begin; t < some.end; ++t) {
     for (int64_t f = 0; f < s.d; ++f) to[t * next + f * step] = 0;
     for (int64_t i = t * segment; i < std::min(n, (t + 1) * segment); ++i)
       for (int64_t f = 0; f < s.d; ++f) to[t * next + f * step] += double{rows.row(b, h, i)[f]};

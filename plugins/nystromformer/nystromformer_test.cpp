@@ -176,6 +176,14 @@ TEST(Nystromformer, KeepsRowsAndHeadsApart) {
   }
 }
 
+// Packing and means, the inverse beside B V, Z B V, and the queries; without landmarks the first and the last.
+TEST(Nystromformer, SharesTheStagesOfOneHead) {
+  const attn_block block = make_block(ATTN_ENCODER_SELF, false, 1, 64, 40);
+  const Settings settings = {{"conv", true}, {"landmarks", int64_t{150}}};
+  EXPECT_EQ((std::vector<int64_t>{20, 11, 10, 10}), check_pieces(Mechanism(plugin(), block, settings), 640));
+  EXPECT_EQ((std::vector<int64_t>{3, 3}), check_pieces(Mechanism(plugin(), block, settings), 140));
+}
+
 TEST(Nystromformer, RefusesAllButWholeBidirectionalSelfAttention) {
   const auto says = [](uint32_t role, bool causal, uint32_t flags, const char* what) {
     expect_refused(Mechanism(plugin(), make_block(role, causal, 2, 24, 24)), make_request(1, 4, 4, flags), what);

@@ -10,6 +10,7 @@
 // may have its own, here one that follows the keys: S_f = sum_j e^(a_jf - c_f) v_j, and queries carry e^(c_f).  Cost
 // per head: 2 m (D + E + 1)(N + M) flops; state m (E + 2) floats, whatever the length.
 #include <attnkit/kernels/linear/core.hpp>
+#include <attnkit/kernels/stages.hpp>
 #include <optional>
 
 #include "gradient.hpp"
@@ -170,13 +171,18 @@ struct Head {
   }
 };
 
-// A worker's scratch: omega, laid out once for all heads, and rows on it.
-struct Scratch {
-  linear::Scratch<> core;
-  float *omega, *keys, *queries;
-  Scratch(Layout& layout, const linear::Shape& shape, const Map& map, bool has_state, int64_t together)
-      : core(layout, shape, has_state),
-        omega(layout.take(map.width() * map.d)),
+// Scratch that workers may share: omega, laid out once for all heads, and the sums of a head without a state.
+struct Shared {
+  float *omega, *sums;
+  Shared(Layout& layout, const linear::Shape& shape, const Map& map, bool has_state)
+      : omega(layout.take(map.width() * map.d)), sums(has_state ? nullptr : layout.take(shape.head_floats())) {}
+};
+
+// A worker's own: features, and rows on omega.
+struct Own {
+  float *features, *keys, *queries;
+  Own(Layout& layout, const linear::Shape& shape, const Map& map, int64_t together)
+      : features(linear::Scratch<>(layout, shape, true).rows),
         keys(layout.take(kAhead * map.width())),
         queries(layout.take(together * kAhead * map.width())) {}
 };
@@ -196,36 +202,46 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* memory) const {
     Layout layout(memory);
-    const Scratch scratch(layout, shape, map, bool{state}, together);
-    simd::pack_keys<Isa>(
-        map.m, map.d, [&](int64_t r) { return omega.row(r); }, [&](int64_t) { return map.scale; }, scratch.omega,
-        map.width());
+    const Shared shared(layout, shape, map, bool{state});
+    const Own own(layout, shape, map, together);
+    pack<Isa>(0, map.m, shared.omega);
     const int64_t items = shape.heads / together;
-    for (int64_t item = begin; item < end; ++item) one<Isa>(item / items, item % items * together, scratch);
+    for (int64_t item = begin; item < end; ++item) one<Isa>(item / items, item % items * together, shared, own);
   }
 
-  // Heads of queries from `first` on.
+  // Features [from, to) of omega.
   template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t first, const Scratch& scratch) const {
+  ATTNKIT_INLINE void pack(int64_t from, int64_t to, float* columns) const {
+    simd::pack_keys<Isa>(
+        to - from, map.d, [&](int64_t r) { return omega.row(from + r); }, [&](int64_t) { return map.scale; },
+        columns + from, map.width());
+  }
+
+  // Heads of queries from `first` on, and the head of keys whose sums are s.
+  template <class Isa>
+  ATTNKIT_INLINE Head<Isa> head_of(int64_t b, int64_t first, float* s, const float* columns, const Own& own,
+                                   linear::Waiting<float>& waiting) const {
+    const attnkit::Sight sight(run, b, causal);
+    float* z = s + map.m * shape.e;
+    return {map,
+            linear::Walker<Isa>(shape, guard, s, own.features, waiting),
+            Projected<Isa>(map, columns, x.q, x.q.row(b, first, 0), together, sight.queries, own.queries),
+            Projected<Isa>(map, columns, x.k, x.k.row(b, first / shape.group(), 0), 1, sight.fresh, own.keys),
+            s,
+            z,
+            z + map.m,
+            shape.e,
+            map.stabiliser == Stabiliser::kFixed ? map.fixed : 0};
+  }
+
+  template <class Isa>
+  ATTNKIT_INLINE void one(int64_t b, int64_t first, const Shared& shared, const Own& own) const {
     const attnkit::Sight sight(run, b, causal);
     const int64_t h = first / shape.group();
-    float *s = state.head(b, h, shape.head_floats(), scratch.core.sums), *z = s + map.m * shape.e;
-    const Projected<Isa> keys(map, scratch.omega, x.k, x.k.row(b, h, 0), 1, sight.fresh, scratch.keys);
+    float* s = state.head(b, h, shape.head_floats(), shared.sums);
     linear::Waiting<float> waiting;
-    Head<Isa> head{
-        map,
-        linear::Walker<Isa>(shape, guard, s, scratch.core.rows, waiting),
-        Projected<Isa>(map, scratch.omega, x.q, x.q.row(b, first, 0), together, sight.queries, scratch.queries),
-        keys,
-        s,
-        z,
-        z + map.m,
-        shape.e,
-        map.stabiliser == Stabiliser::kFixed ? map.fixed : 0};
-    if (map.stabiliser == Stabiliser::kGlobal) {
-      head.constant = most(head.keys, sight.fresh);
-      head.keys = keys;  // from the first one again
-    }
+    Head<Isa> head = head_of<Isa>(b, first, s, shared.omega, own, waiting);
+    stabilise(head, sight.fresh);
     sight.walk(
         bool{state},
         [&](int64_t from, int64_t to) __attribute__((always_inline)) {
@@ -235,6 +251,14 @@ struct Run {
           for (int64_t n = 0; n < together; ++n) head.read(i, n, x.o.row(b, first + n, i));
         });
     head.walker.end();
+  }
+
+  template <class Isa>
+  ATTNKIT_INLINE void stabilise(Head<Isa>& head, int64_t keys) const {
+    if (map.stabiliser != Stabiliser::kGlobal) return;
+    const Projected<Isa> from_the_first = head.keys;
+    head.constant = most(head.keys, keys);
+    head.keys = from_the_first;
   }
 
   // The largest w_f . k^ of n keys.
@@ -252,11 +276,54 @@ struct Run {
   }
 };
 
+constexpr int64_t kQueries = 64;  // that a worker takes at least
+
+// A head of a whole sequence, all of whose queries see all keys: workers share omega and the queries, one appends keys.
+struct Split {
+  const Run& job;
+  int64_t b, h;
+  attnkit::Sight sight;
+  Shared shared;
+
+  Split(const Run& run, int64_t row, int64_t head, void* memory) : Split(run, row, head, Layout(memory)) {}
+  Split(const Run& run, int64_t row, int64_t head, Layout layout)
+      : job(run), b(row), h(head), sight(run.run, row, false), shared(layout, run.shape, run.map, false) {}
+
+  int stages() const { return sight.queries > 0 && sight.fresh > 0 ? 3 : 0; }
+  int64_t pieces(int stage) const {
+    if (stage == 0) return job.map.width() / kLanes;
+    return stage == 1 ? 1 : (sight.queries + kQueries - 1) / kQueries;
+  }
+
+  template <class Isa>
+  ATTNKIT_INLINE void operator()(Isa, int stage, int64_t begin, int64_t end, void* memory) const {
+    if (stage == 0) {
+      job.pack<Isa>(begin * kLanes, std::min(end * kLanes, job.map.m), shared.omega);
+      return;
+    }
+    Layout layout(memory);
+    const Own own(layout, job.shape, job.map, 1);
+    const int64_t floats = job.shape.head_floats(), kv = h / job.shape.group();
+    float* s = stage == 1 ? job.state.head(b, kv, floats, shared.sums) : shared.sums;
+    linear::Waiting<float> waiting;
+    Head<Isa> head = job.head_of<Isa>(b, h, s, shared.omega, own, waiting);
+    if (stage == 1) {
+      job.stabilise(head, sight.fresh);
+      for (int64_t j = 0; j < sight.fresh; ++j) head.append(j, j == 0, job.x.v.row(b, kv, j));
+    } else {
+      const int64_t stop = std::min(end * kQueries, sight.queries);
+      for (int64_t i = begin * kQueries; i < stop; ++i) head.read(i, 0, job.x.o.row(b, h, i));
+    }
+    head.walker.end();
+  }
+};
+
 struct Performer : Model {
   struct Plan {
     bool is_f64;
     uint32_t workers;
-    uint64_t run_bytes, exact_bytes;  // scratch of a worker, in f32 runs and elsewhere
+    simd::Staged staged;   // scratch of f32 runs
+    uint64_t exact_bytes;  // of a worker elsewhere
   };
 
   Performer(const attn_block& b, const attnkit::Values& values, attnkit::Ports& ports)
@@ -282,10 +349,12 @@ struct Performer : Model {
     attnkit::check_sight(block, r);
     check_stabiliser(block, r);
     linear::cost(shape, r, 2.0 * static_cast<double>(map.m * map.d), info);
-    const uint64_t run_bytes = info.scratch(r, Layout::measure<Scratch>(shape, map, r.streams(), shape.group()));
+    const simd::Staged staged{Layout::measure<Shared>(shape, map, r.streams()),
+                              Layout::measure<Own>(shape, map, shape.group())};
+    info.scratch(r, staged.worker_bytes());
     uint64_t shared = 0;
     attnkit::with_real(r.is_f64(), [&](auto real) { shared = Layout::measure<Directions<decltype(real)>>(exact); });
-    return {r.is_f64(), r.workers, run_bytes, attnkit::latents::plan(latents(), r, info, shared)};
+    return {r.is_f64(), r.workers, staged, attnkit::latents::plan(latents(), r, info, shared)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -293,7 +362,11 @@ struct Performer : Model {
     const int64_t together = simd::heads_together(run, shape), rows = together * run.queries + run.keys;
     const Run body{shape, guard, map, block.causal != 0, run, {run, io}, {run, omega}, attnkit::State(run), together};
     const double flops = 2.0 * static_cast<double>(rows * map.m * (map.d + shape.e + 1));
-    simd::for_items(run, run.batch * shape.heads / together, {flops, plan.run_bytes}, body);
+    const int64_t items = run.batch * shape.heads / together;
+    if (items < static_cast<int64_t>(run.exec->workers) && !block.causal && !run.visible && !run.state)
+      simd::for_stages<Split>(run, shape.heads, flops, plan.staged, body);
+    else
+      simd::for_items(run, items, {flops, plan.staged.worker_bytes()}, body);
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const {

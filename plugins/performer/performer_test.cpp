@@ -326,6 +326,15 @@ TEST(Performer, ForgetsKeysThatAreTooLarge) {
   EXPECT_LE(rms_ratio(got, run_whole(rest, 0, {})), 1e-6);
 }
 
+// Omega, then the queries; keys are one piece between them.
+TEST(Performer, SharesTheQueriesOfOneHead) {
+  for (const char* stabiliser : {"running", "global"}) {
+    const attn_block block = make_block(ATTN_ENCODER_SELF, false, 1, 64, 40);
+    const Mechanism mech(plugin(), block, {{"features", int64_t{200}}, {"stabiliser", stabiliser}});
+    EXPECT_EQ((std::vector<int64_t>{13, 8}), check_pieces(mech, 512)) << stabiliser;
+  }
+}
+
 TEST(Performer, SharesHeadsOfKeys) { check_shared_keys(plugin(), {{"features", int64_t{40}}}); }
 
 }  // namespace

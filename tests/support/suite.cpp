@@ -152,6 +152,29 @@ void check_shared_keys(const attn_plugin& plugin, const Settings& settings, bool
   }
 }
 
+std::vector<int64_t> check_pieces(const Mechanism& mech, int64_t n) {
+  Inputs in(mech, 1, n, n, 5);
+  const Array alone = run_whole(in, 0, {});
+  for (const uint32_t workers : {2u, 3u, 16u})
+    EXPECT_TRUE(same_bits(alone, run_whole(in, 0, {}, workers))) << workers << " workers";
+  Call call;
+  const Planned plan(mech, whole_request(in, 0, call, 2));
+  const Bound<float> bound(plan, in, call);
+  std::vector<int64_t> offered;
+  attn_exec exec = *bound.get().exec;
+  exec.pool = reinterpret_cast<uintptr_t>(&offered);
+  exec.parallel_for = [](uintptr_t pool, int64_t count, int64_t grain, attn_task task, uintptr_t arg) {
+    reinterpret_cast<std::vector<int64_t>*>(pool)->push_back((count + grain - 1) / grain);
+    task(arg, 0, count, 0);
+  };
+  attn_run run = bound.get();
+  run.exec = &exec;
+  attn_error error{};
+  error.struct_size = sizeof error;
+  EXPECT_EQ(ATTN_OK, mech.plugin().run(plan.get(), &run, &error)) << error.message;
+  return offered;
+}
+
 double check_situations(const attn_plugin& plugin, const Settings& settings, const WeightOf& weight,
                         const Denominator& denominator, const std::function<void(Inputs&)>& prepare, bool may_cancel,
                         const std::function<bool(const Situation&)>& allowed) {

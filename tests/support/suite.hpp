@@ -34,6 +34,10 @@ Inputs with_repeated_keys(const Inputs& in);
 // many times smaller.
 void check_shared_keys(const attn_plugin& plugin, const Settings& settings = {}, bool causal = true);
 
+// Whole sequences of one head and n rows have the same bits with any number of workers.  Returns the number of pieces
+// that each loop of a run offers two workers.
+std::vector<int64_t> check_pieces(const Mechanism& mech, int64_t n);
+
 // Runs every situation; returns the largest error, each of which is held to kGate (relative to what o would be if
 // nothing cancelled when may_cancel).  prepare may change the inputs; situations that the mechanism refuses are not
 // among those allowed.

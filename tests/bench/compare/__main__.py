@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 from common import Lines, quartiles, table  # noqa: E402
+from mechanisms import MECHANISMS  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -32,7 +33,7 @@ PARTS = {
         ["--length", "16,100,512,4096", "--form", "decode", "--batch", "1,8"],
         ["--length", "512", "--form", "decode", "--type", "bf16", "--block", "softmax"],
         ["--length", "128", "--form", "full", "--idle", "50"]]),
-    "mechanisms": ("Every mechanism, and its share of the machine's limit", [[]]),
+    "mechanisms": ("Mechanisms, and their share of the machine's limit", [[]]),
     "encoder": ("Sentence vectors beside ONNX Runtime", [[], ["--batch", "1", "--length", "16", "--idle", "50"]]),
     "translation": ("Translation beside CTranslate2", [[], ["--batch", "1", "--idle", "50"]]),
     "import": ("Imported models beside transformers, ONNX Runtime, llama.cpp and CTranslate2", [[]]),
@@ -70,6 +71,13 @@ def shares(lines):
         crossover = line["bench"].get("crossover", {}).get("text", "")
         text += f"| {' | '.join(map(str, line['case'].values()))} | {' | '.join(cells)} | {crossover} |\n"
     return text
+
+
+def absent(lines):
+    """The mechanisms that have no row of a form."""
+    there = {(line["case"]["mechanism"], line["case"]["form"]) for line in lines}
+    return "Without a row, for want of the form or of a run: " + "; ".join(
+        f"{form}: {', '.join(m for m in MECHANISMS if (m, form) not in there)}" for form in ("causal", "full")) + ".\n"
 
 
 def plot(name, title, x, y, curves):
@@ -121,7 +129,7 @@ def write_page(folder):
         if lines:
             text += f"Measured {' and '.join(sorted({line['date'] for line in lines}))} by `tests/bench/compare/{part}.py`.\n\n"
         if part == "mechanisms":
-            text += "8 heads of width 64, one sequence, f32, timed in turns with softmax. The limit is multiply-adds of f32 in registers, measured in the same process.\n\n" + plots_of_mechanisms(lines) + shares(lines)
+            text += "8 heads of width 64, one sequence, f32, timed in turns with softmax. The limit is multiply-adds of f32 in registers, measured in the same process.\n\n" + plots_of_mechanisms(lines) + shares(lines) + "\n" + absent(lines)
         else:
             text += (plots_of_batches(lines) if part == "translation" else "") + (other.read_text().strip() if other.exists() else table(lines)) + "\n"
     PAGE.write_text(text)
