@@ -1,5 +1,7 @@
 #include "core/api/handles.hpp"
 
+#include <algorithm>
+
 namespace attnkit::core {
 namespace {
 
@@ -44,6 +46,8 @@ SourceBatch without_ends(const Ids& all, const Model& model) {
     lens->push_back(static_cast<int32_t>(length - ends));
   }
   SourceBatch made = all;
+  // The token that is not read may stand behind max_length others.
+  if (all.length > model.manifest().max_length && all.batch > 0) made.length = *std::ranges::max_element(*lens);
   made.lens = lens->data();
   made.own_lens = lens;
   return made;

@@ -90,6 +90,11 @@ float* Model::decode(Workspace& ws, const Ids& target, const float* memory, Aux&
   if (manifest_.predict == Predict::reference) side.totals.assign(side.lengths.begin(), side.lengths.end());
   for (int64_t b = 0; length_ && b < target.batch; ++b)
     side.totals.push_back(has_encoder() ? ws.predicted[b] : length_->predict(*ws.threads, ws.length, {}));
+  for (int64_t b = 0; within_total_ && b < std::ssize(side.totals); ++b)
+    if (side.lengths[b] > side.totals[b])
+      fail(ATTN_UNSUPPORTED,
+           "target: row {} has {} tokens, and a mechanism was told a length of {:g} and allows none beyond", b,
+           side.lengths[b], side.totals[b]);
   return decoder_.run(ws, target, memory, aux, probe);
 }
 

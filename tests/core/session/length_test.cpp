@@ -92,6 +92,10 @@ TEST(SessionLength, TokensBeyondItAreCounted) {
       const std::string said = refusal_of([&] { write({&session}, {4, 4}, 1); });
       EXPECT_NE(said.find("token 4 is beyond the target length 3.5"), std::string::npos) << said;
       EXPECT_EQ(session.position(1), 3);
+      const std::string of_all = refusal_of([&] { forward(*load(m), source, {1, 8, 9, 4}); });
+      EXPECT_NE(of_all.find("row 0 has 4 tokens, and a mechanism was told a length of 3.5"), std::string::npos)
+          << of_all;
+      EXPECT_EQ(refusal_of([&] { forward(*load(m), source, {1, 8, 9}); }), "");
       continue;
     }
     write({&session}, {4, 4}, 1);

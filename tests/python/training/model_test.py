@@ -194,7 +194,10 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
                 long = torch.full((1, 65), 4)
                 self.refused("q_len[0] is 65", model, long, None, inputs["target"][:1])
                 long[0, 64] = end
-                self.assertTrue(model(long, None, inputs["target"][:1]).equal(model(long[:, :64], None, inputs["target"][:1])))
+                got = model(long, None, inputs["target"][:1])
+                self.assertTrue(got.equal(model(long[:, :64], None, inputs["target"][:1])))
+                self.assert_close(got, logits_of_core(path, {"source": long, "source_lengths": torch.tensor([65]), "target": inputs["target"][:1],
+                                                             "target_lengths": torch.tensor([3])}), 1e-5)
             self.verified(model)
 
     def test_predicted_lengths_are_cores(self):
@@ -250,6 +253,17 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
                     self.assertEqual(name, other)
                     self.assertTrue(a.equal(b), name)
                 self.assertEqual(again.encoder.embed.weight is again.decoder.embed.weight, shared)
+
+    def test_exports_of_short_targets_are_verified(self):
+        text = tiny_model.write_model(self.folder, attention='default = "relu"').read_text()
+        text = re.sub("file = .*\nsha256 = .*", "seed = 1", text)
+        self.verified(attnkit.torch.Model(text.replace("decoder = { layers = 1,", "decoder = { layers = 1, max_length = 5,"), self.folder))
+
+    def test_rows_of_a_centred_front_end_as_they_are(self):
+        """A block of raw rows may take them, where no norm stands before it."""
+        text = (SOURCE / "samples/manifests/whisper.toml").read_text().replace('norm = "pre"', 'norm = "post"')
+        text = text.replace("../models", str(SOURCE / "samples/models")).replace('default = "softmax"', 'default = "softmax"\n"encoder.self" = "s4d"')
+        self.verified(attnkit.torch.Model(text, self.folder))
 
     def test_exported_twice_is_the_same(self):
         model = attnkit.torch.Model.from_manifest(TRANSLATOR)

@@ -79,7 +79,7 @@ def golden(model: Model, rows: int, length: int, seed: int) -> dict[str, torch.T
     for side, has in (("source", hasattr(model, "encoder")), ("target", hasattr(model, "decoder"))):
         if not has:
             continue
-        n = min(length, info.max_length)
+        n = min(length, side == "target" and model.description["max_target"] or info.max_length)
         lengths = torch.tensor([max(1, n - 3 * row) for row in range(rows)], dtype=torch.int32)
         if side == "source" and info.sample_rate:
             whole = model.description["speech"]["features"]["frames"]  # of every recording, where they have one length

@@ -159,7 +159,7 @@ class Frontend(nn.Module):
         for conv in self.conv.values():
             x = self.activation(conv(F.pad(x, self.pad)))
         x = x.transpose(1, 2)
-        return x if self.centred else self.out(x)
+        return x.contiguous() if self.centred else self.out(x)
 
 
 _AS_DESCRIBED = "d_model", "heads", "kv_heads", "bias", "qk_norm", "norm_eps", "attention_scale", "head_norm", "adapters"
