@@ -23,28 +23,16 @@ class NystromformerVariant : public testing::Test {
 TEST_F(NystromformerVariant, CountsAsTheCpuDoes) {
   for (const int64_t kernel : {0, 5}) {
     const Mechanism here(cpu, block, settings(8, kernel)), there(cuda, block, settings(8, kernel));
-    for (const int64_t n : {0, 7, 8, 9, 80}) {
-      const attn_info a = Planned(here, make_request(2, n, n)).info(), b = Planned(there, make_request(2, n, n)).info();
-      EXPECT_EQ(a.flops, b.flops);
-      EXPECT_EQ(a.bytes_read, b.bytes_read);
-      EXPECT_EQ(a.bytes_written, b.bytes_written);
-    }
+    for (const int64_t n : {0, 7, 8, 9, 80})
+      expect_equal_costs(Planned(here, make_request(2, n, n)).info(), Planned(there, make_request(2, n, n)).info());
   }
 }
 
 // Rows with landmarks beside rows that need none, and one of nothing.
 TEST_F(NystromformerVariant, ARowDoesNotSeeItsNeighbours) {
-  const Mechanism mech(cuda, block, settings(40, 5));
-  Inputs in(mech, 5, 240, 240, 1);
   Call call;
   call.q_len = call.k_len = {240, 100, 40, 0, 1};
-  const Array got = run_whole(in, 0, call);
-  for (int64_t b = 0; b < 5; ++b) {
-    const int32_t n = call.q_len[static_cast<size_t>(b)];
-    Inputs one = alone(in, b, n, n);
-    const Array own = run_whole(one, 0, {});
-    for (int64_t h = 0; h < 2 && n > 0; ++h) EXPECT_TRUE(same_bits(own, 0, h, got, b, h, n)) << n;
-  }
+  expect_rows({cpu, block, settings(40, 5)}, {cuda, block, settings(40, 5)}, 240, 240, 0, call);
 }
 
 TEST_F(NystromformerVariant, TakesWideHeads) {

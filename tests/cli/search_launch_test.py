@@ -11,7 +11,7 @@ import sys
 import time
 import unittest
 
-from command import COMMAND
+from command import COMMAND, main
 from search_support import SPACE, SearchTest, search_table
 
 FAR_HOST = pathlib.Path(__file__).with_name("far_host.py")
@@ -185,7 +185,4 @@ class Network(LaunchTest):
 
 
 if __name__ == "__main__":
-    result = unittest.main(exit=False).result
-    for test, why in result.skipped:
-        print(f"skipped: {test}: {why}")
-    sys.exit(1 if not result.wasSuccessful() else 77 if result.skipped else 0)
+    main(skipped=77)

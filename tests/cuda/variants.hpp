@@ -50,8 +50,18 @@ inline void expect_rows(const Mechanism& here, const Mechanism& there, int64_t q
       const auto from = call.visible.begin() + b * queries;
       own.visible.assign(from, from + n);
     }
-    EXPECT_TRUE(same_bits(run_whole(one, flags, own), 0, 0, got, b, 0, n)) << b;
+    const Array by_itself = run_whole(one, flags, own);
+    for (int64_t h = 0; h < got.heads; ++h)
+      EXPECT_TRUE(same_bits(by_itself, 0, h, got, b, h, n)) << b << ", head " << h;
   }
+}
+
+// What a plan says of its costs.
+inline void expect_equal_costs(const attn_info& a, const attn_info& b) {
+  EXPECT_EQ(a.state_bytes, b.state_bytes);
+  EXPECT_EQ(a.flops, b.flops);
+  EXPECT_EQ(a.bytes_read, b.bytes_read);
+  EXPECT_EQ(a.bytes_written, b.bytes_written);
 }
 
 // Streams two rows in these pieces, which the CPU's agree with; a NaN of a port's row stays behind the queries before

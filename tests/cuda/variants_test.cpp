@@ -111,11 +111,7 @@ TEST_P(Variant, RunsKernels) {
 
 TEST_P(Variant, CountsAsTheCpuDoes) {
   const Mechanism here(cpu, block), there(cuda, block);
-  const attn_info a = plan(here, 2, 8).info(), b = plan(there, 2, 8).info();
-  EXPECT_EQ(a.state_bytes, b.state_bytes);
-  EXPECT_EQ(a.flops, b.flops);
-  EXPECT_EQ(a.bytes_read, b.bytes_read);
-  EXPECT_EQ(a.bytes_written, b.bytes_written);
+  expect_equal_costs(plan(here, 2, 8).info(), plan(there, 2, 8).info());
   EXPECT_STREQ(cpu.state_revision, cuda.state_revision);
 }
 
@@ -257,11 +253,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CrossVariant, testing::ValuesIn(names(ATTNKIT_CUD
 TEST_P(CrossVariant, CountsAsTheCpuDoes) {
   const Mechanism here(cpu, block), there(cuda, block);
   const attn_request request = make_request(2, 8, 8, ATTN_STREAM, 40);
-  const attn_info a = Planned(here, request).info(), b = Planned(there, request).info();
-  EXPECT_EQ(a.state_bytes, b.state_bytes);
-  EXPECT_EQ(a.flops, b.flops);
-  EXPECT_EQ(a.bytes_read, b.bytes_read);
-  EXPECT_EQ(a.bytes_written, b.bytes_written);
+  expect_equal_costs(Planned(here, request).info(), Planned(there, request).info());
   EXPECT_STREQ(cpu.state_revision, cuda.state_revision);
 }
 
