@@ -250,7 +250,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DenseShape,
                          testing::Values(std::tuple(1, 1, 1), std::tuple(3, 5, 2), std::tuple(128, 128, 1),
                                          std::tuple(128, 150, 9), std::tuple(64, 33, 17), std::tuple(256, 128, 70),
                                          std::tuple(300, 300, 3), std::tuple(130, 270, 5), std::tuple(7, 16, 0),
-                                         std::tuple(65, 47, 33), std::tuple(1100, 100, 101), std::tuple(32, 16, 16)));
+                                         std::tuple(65, 47, 33), std::tuple(1100, 100, 101), std::tuple(32, 16, 16),
+                                         std::tuple(48, 40, 7)));
 
 class DenseType : public testing::TestWithParam<WeightType> {};
 

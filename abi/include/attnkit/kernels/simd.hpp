@@ -181,7 +181,15 @@ ATTNKIT_INLINE void store_as(const V& x, T* p) {
     store_as(x.high, p + lanes_of<V> / 2);
   } else {
     using To = typename RegisterOf<T, lanes_of<V> * int64_t{sizeof(T)}>::Type;
-    reinterpret_cast<Loose<To>*>(p)->v = __builtin_convertvector(x, To);
+    To to;
+    if constexpr (sizeof(T) == 1 && sizeof(V) == 32) {
+      // gcc would convert byte by byte for AVX2.
+      const auto bytes = (typename RegisterOf<T, sizeof(V)>::Type)x;
+      to = __builtin_shufflevector(bytes, bytes, 0, 4, 8, 12, 16, 20, 24, 28);
+    } else {
+      to = __builtin_convertvector(x, To);
+    }
+    reinterpret_cast<Loose<To>*>(p)->v = to;
   }
 }
 
