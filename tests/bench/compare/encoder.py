@@ -1,14 +1,18 @@
-"""Sentence vectors by one encoder with the same weights: attnkit beside ONNX Runtime, in turns in one process.
+"""Sentence vectors by one encoder with the same weights: attnkit beside ONNX Runtime and OpenVINO, in turns in one process.
 
     python3 -m venv venv && venv/bin/pip install -r tests/bench/compare/requirements.txt
     PYTHONPATH=build/lib/attnkit/python venv/bin/python tests/bench/compare/encoder.py [--batch 1,16] [--threads 1,2] [--length 16,128,512] [--idle 0,50]
 
 An encoder of MiniLM's shape (6 layers, d 384, 12 heads, GELU) with random weights.  ONNX Runtime gets the fused operators that its own
-optimiser would put there (Attention, SkipLayerNormalization, BiasGelu), and for int8 its own quantize_dynamic.  Before anything is timed
-the f32 vectors of both must be equal to 1e-4.  Prints sentences a second: the median over the rounds with quartiles, and the ratio to ONNX
+optimiser would put there (Attention, SkipLayerNormalization, BiasGelu), and for int8 its own quantize_dynamic.  OpenVINO reads the same
+graph; its int8 is that of NNCF, of the weights alone or of inputs as well, whose ranges are those of 512 random sentences.  Before anything
+is timed the f32 vectors of all must be equal to 1e-4.  Prints sentences a second: the median over the rounds with quartiles, and the ratio to ONNX
 Runtime with weights of the same type, paired by round.
 """
 
+import contextlib
+import logging
+import sys
 import tempfile
 from pathlib import Path
 
@@ -100,6 +104,36 @@ class OnnxRuntime:
         return self.session.run(None, {"ids": ids})[0]
 
 
+class OpenVino:
+    def __init__(self, path, threads):
+        import openvino
+        self.request = openvino.Core().compile_model(path, "CPU", {
+            "INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}).create_infer_request()
+
+    def vectors(self, ids):
+        return next(iter(self.request.infer([ids]).values()))
+
+    @staticmethod
+    def quantise(path, folder):
+        """Writes the f32 graph as OpenVINO's own, and its two forms in int8."""
+        import nncf
+        import openvino
+        nncf.set_log_level(logging.ERROR)
+
+        def model():
+            return openvino.Core().read_model(folder / "openvino-f32.xml")
+
+        read = openvino.Core().read_model(path)
+        for i, op in enumerate(read.get_ordered_ops()):
+            op.set_friendly_name(f"op{i}")  # NNCF knows operators by their names, which come twice from ONNX
+        openvino.save_model(read, folder / "openvino-f32.xml", compress_to_fp16=False)
+        random = numpy.random.default_rng(2)
+        some = [random.integers(4, VOCABULARY, (16, length)) for length in [16, 128] * 16]
+        openvino.save_model(nncf.quantize(model(), nncf.Dataset(some, lambda ids: {"ids": ids}), subset_size=len(some),
+                                          model_type=nncf.ModelType.TRANSFORMER), folder / "openvino-int8.xml")
+        openvino.save_model(nncf.compress_weights(model(), mode=nncf.CompressWeightsMode.INT8_SYM), folder / "openvino-weights.xml")
+
+
 class Attnkit:
     def __init__(self, text, threads):
         self.model = open_model(text, threads)
@@ -124,6 +158,8 @@ def main():
         graph(tensors(open_model(manifest(vocabulary, "f32", "softmax"), 1)), folder / "f32.onnx")
         quantize_dynamic(folder / "f32.onnx", folder / "int8.onnx", per_channel=True,
                          extra_options={"DefaultTensorType": TensorProto.FLOAT})
+        with contextlib.redirect_stdout(sys.stderr):  # NNCF shows its progress
+            OpenVino.quantise(folder / "f32.onnx", folder)
         random = numpy.random.default_rng(1)
 
         for threads in sorted({case["threads"] for case in cases}):
@@ -132,13 +168,16 @@ def main():
                 for mechanism in ("softmax", "relu"):
                     who[t, f"attnkit, {mechanism}"] = Attnkit(manifest(vocabulary, t, mechanism), threads)
                 who[t, "ONNX Runtime"] = OnnxRuntime(folder / f"{t}.onnx", threads)
+                who[t, "OpenVINO"] = OpenVino(folder / f"openvino-{t}.xml", threads)
+            who["int8", "OpenVINO, weights alone"] = OpenVino(folder / "openvino-weights.xml", threads)
             for case in (case for case in cases if case["threads"] == threads):
                 length, batch, idle = case["tokens"], case["batch"], case["idle, ms"]
                 ids = random.integers(4, VOCABULARY, (batch, length))
                 first = {k: v.vectors(ids) for k, v in who.items()}
-                apart = numpy.abs(first["f32", "attnkit, softmax"] - first["f32", "ONNX Runtime"]).max()
-                if not apart < 1e-4:
-                    raise SystemExit(f"{length} tokens, batch {batch}: the vectors of the same f32 weights are {apart} apart")
+                for other in ("ONNX Runtime", "OpenVINO"):
+                    apart = numpy.abs(first["f32", "attnkit, softmax"] - first["f32", other]).max()
+                    if not apart < 1e-4:
+                        raise SystemExit(f"{length} tokens, batch {batch}: vectors of {other} from the same f32 weights are {apart} apart")
                 times = max(1, (256 if idle else 4096) // (batch * length))
                 speeds = in_turns(who, lambda v: batch / seconds_of(lambda: v.vectors(ids), idle, times), options.rounds)
                 for t in ("f32", "int8"):
