@@ -160,6 +160,21 @@ Json block_json(const Manifest& manifest, const Block& block, const std::vector<
   return j;
 }
 
+// Of one source and one target of that length; no flops where a block refuses it, or sources have a length of their
+// own.
+Json costs_of(const Model& model, const Json& blocks, size_t i, int64_t length) {
+  Json cost = {{"length", length}};
+  if (model.frontend() && model.frontend()->whole()) return cost;
+  uint64_t flops = 2 * static_cast<uint64_t>(model.multiply_adds(length, length));
+  for (const Json& block : blocks) {
+    const Json& of = block["costs"][i];
+    if (!of.contains("flops")) return cost;
+    flops += of["flops"].get<uint64_t>();
+  }
+  cost["flops"] = flops;
+  return cost;
+}
+
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 Json ties_json(const Manifest& m) {
@@ -307,6 +322,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"source_ends", m.encoder.ends},
             {"parameters", model.parameters()},
             {"weights_type", weight_type_name(m.weights_type)},
+            {"device", device_name(m.device_type)},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
             {"source_vocabulary", text_or_null(m.encoder.vocab)},
@@ -320,6 +336,8 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"search", m.search ? *m.search : Json()},
             {"blocks", Json::array()}};
   for (const Block* block : model.blocks()) j["blocks"].push_back(block_json(m, *block, lengths, workers));
+  j["costs"] = Json::array();
+  for (size_t i = 0; i < lengths.size(); ++i) j["costs"].push_back(costs_of(model, j["blocks"], i, lengths[i]));
   return j.dump(-1, ' ', false, Json::error_handler_t::replace);  // file names may be no UTF-8
 }
 

@@ -317,6 +317,13 @@ uint64_t Block::state_bytes(int64_t capacity) const {
   return rounded;
 }
 
+int64_t Block::multiply_adds(int64_t queries, int64_t keys) const {
+  int64_t all = out_.multiply_adds(queries);
+  for (size_t i = 0; i < projections_.size(); ++i)
+    all += projections_[i].multiply_adds(mechanism_->ports()[i]->kind == ATTN_KEY ? keys : queries);
+  return all;
+}
+
 void Block::digest(Sha256& to) const {
   for (const Dense& projection : projections_) projection.digest(to);
   for (const auto& [port, norm] : norms_) to.add_numbers(std::span(norm.weight));

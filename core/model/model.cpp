@@ -269,6 +269,19 @@ bool Model::keeps_rows() const {
   return encoder_.appends() && (replays || (length_ && length_->needs_rows));
 }
 
+int64_t Model::multiply_adds(int64_t sources, int64_t targets) const {
+  int64_t all = frontend() ? frontend()->multiply_adds(sources) : 0;
+  for (const auto& [stack, rows] : {std::pair(&encoder_.stack, sources), std::pair(&decoder_.stack, targets)})
+    for (const Layer& layer : stack->layers) {
+      all += layer.self.block->multiply_adds(rows, rows);
+      if (layer.cross.block) all += layer.cross.block->multiply_adds(rows, sources);
+      for (const Dense* dense : {&layer.feed_forward.in, &layer.feed_forward.gate, &layer.feed_forward.out})
+        all += dense->multiply_adds(rows);
+    }
+  const int64_t rows = head_.pools() ? 1 : has_decoder() ? targets : sources;
+  return all + head_.hidden.multiply_adds(rows) + head_.out.multiply_adds(rows);
+}
+
 // All tensors, wherever they came from: what saved sessions are compared by.
 const std::string& Model::digest() const {
   std::call_once(digested_, [this] {

@@ -98,6 +98,9 @@ class Bench(CommandTest):
             self.assertGreater(r["speed"], 0)
             self.assertGreaterEqual(r["repetitions"], 5)
             self.assertGreaterEqual(r["peak_memory_bytes"], 0)
+            self.assertAlmostEqual(r["flops_per_second"] * r["median_seconds"] / r["flops"], 1, places=6)
+            self.assertAlmostEqual(r["flops_per_second"] / r["limit_flops_per_second"] / r["share"], 1, places=6)
+            self.assertLess(r["share"], 1.2)  # more than all of the machine is a wrong count or a wrong limit
         alone = self.run_ok("bench", RELU, "--length", 16, "--json").json()["results"][0]
         self.assertNotIn("speed", alone)
         self.assertEqual(len(self.run_ok("bench", RELU, "--length", 16).lines()), 3)

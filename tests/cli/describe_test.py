@@ -197,6 +197,11 @@ class Inspect(CommandTest):
         document = self.run_ok("inspect", SAMPLE, "--lengths", "64,4096", "--json").json()
         self.assertEqual(document["schema"], "attnkit.model-description/1")
         self.assertEqual([c["length"] for c in document["blocks"][0]["costs"]], [64, 4096])
+        d, ffn, layers, tokens = 128, 256, 3, 64
+        encoder, decoder = 4 * d * d + 2 * d * ffn, 8 * d * d + 2 * d * ffn
+        attention = sum(block["costs"][0]["flops"] for block in document["blocks"])
+        vocabulary = len((SAMPLE.parent / "vocab.txt").read_text().splitlines())
+        self.assertEqual(document["costs"][0]["flops"] - attention, 2 * tokens * (layers * (encoder + decoder) + d * vocabulary))
 
     def test_swapping_one_line_swaps_one_mechanism(self):
         text = SAMPLE.read_text().replace('"decoder.cross" = "softmax"', '"decoder.cross" = "leap"')

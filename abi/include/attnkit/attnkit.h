@@ -177,7 +177,8 @@ ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_m
 /* Returns JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options,
  * both as TOML and as given, line:column of the manifest that decided it, parameters), what [search] says, of speech
  * the features, the front end, the samples that the first row of the encoder needs and the milliseconds of a row, and,
- * at each of the n lengths (tokens of source and target alike), every block's state bytes, scratch bytes and flops.
+ * at each of the n lengths (tokens of source and target alike), every block's state bytes, scratch bytes and flops, and
+ * those of one whole pass of the model.
  * Errors    INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);

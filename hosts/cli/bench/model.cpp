@@ -4,6 +4,7 @@
 #include "core/search/statistics.hpp"
 #include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/bench/bench.hpp"
+#include "hosts/cli/bench/limits.hpp"
 #include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/open.hpp"
@@ -20,6 +21,7 @@ constexpr double budget_seconds = 8;  // of one length
 struct ModelTiming {
   int64_t length;                       // tokens of the source and, where there is one, of the target
   Timing seconds;                       // of one batch
+  std::optional<double> flops;          // of one batch, as layers and mechanisms state them; none where unknown
   std::optional<uint64_t> peak_memory;  // bytes of the first batch beside the loaded model; none where unknown
   std::optional<double> speed;          // median over the repetitions of the other model's seconds over this one's
 };
@@ -90,6 +92,8 @@ ModelTiming time_length(const OpenModel& open, const OpenModel& open_other, int6
   ModelTiming timing{};
   timing.length = length;
   timing.peak_memory = pass.memory();
+  const Json costs = Json::parse(model.describe({length}))["costs"][0];
+  if (costs.contains("flops")) timing.flops = static_cast<double>(batch) * costs["flops"].get<double>();
   pass.seconds();
   std::optional<Model> other;
   std::optional<Pass> beside;
@@ -114,7 +118,9 @@ ModelTiming time_length(const OpenModel& open, const OpenModel& open_other, int6
   return timing;
 }
 
-Json json_of(const Arguments& arguments, int64_t batch, const std::vector<ModelTiming>& timings) {
+// limit: flops a second that the machine can do; none of a device.
+Json json_of(const Arguments& arguments, int64_t batch, const std::vector<ModelTiming>& timings,
+             std::optional<double> limit) {
   Json json = {{"schema", "attnkit.bench/1"},
                {"part", "model"},
                {"manifest", arguments.text("MANIFEST")},
@@ -125,6 +131,11 @@ Json json_of(const Arguments& arguments, int64_t batch, const std::vector<ModelT
     Json result = {{"length", t.length}};
     add_timing(t.seconds, result);
     result["tokens_per_second"] = static_cast<double>(batch * t.length) / t.seconds.median;
+    if (t.flops) {
+      const double rate = *t.flops / t.seconds.median;
+      result.update({{"flops", *t.flops}, {"flops_per_second", rate}});
+      if (limit) result.update({{"limit_flops_per_second", *limit}, {"share", rate / *limit}});
+    }
     if (t.peak_memory) result["peak_memory_bytes"] = *t.peak_memory;
     if (t.speed) result["speed"] = *t.speed;
     json["results"].push_back(result);
@@ -132,17 +143,23 @@ Json json_of(const Arguments& arguments, int64_t batch, const std::vector<ModelT
   return json;
 }
 
-std::string text_of(const Arguments& arguments, int64_t batch, const std::vector<ModelTiming>& timings) {
+std::string text_of(const Arguments& arguments, int64_t batch, const std::vector<ModelTiming>& timings,
+                    std::optional<double> limit) {
   const bool beside = arguments.has("against");
   std::string out = fmt::format("{}, batches of {}, whole sequences{}\n", arguments.text("MANIFEST"), batch,
                                 beside ? ", in turns with " + arguments.text("against") : "");
-  std::vector<std::string> head = {">length", ">median", ">quartiles", ">tokens/s", ">peak memory"};
+  std::vector<std::string> head = {">length", ">median", ">quartiles", ">tokens/s", ">peak memory", ">flops a second"};
+  if (limit) head.push_back(">of the limit");
   if (beside) head.push_back(">speed");
   Table table(head);
   for (const ModelTiming& t : timings) {
-    std::vector<std::string> row = {std::to_string(t.length), seconds_text(t.seconds.median), quartiles_text(t.seconds),
+    std::vector<std::string> row = {std::to_string(t.length),
+                                    seconds_text(t.seconds.median),
+                                    quartiles_text(t.seconds),
                                     count_text(static_cast<double>(batch * t.length) / t.seconds.median),
-                                    t.peak_memory ? bytes_text(*t.peak_memory) : "?"};
+                                    t.peak_memory ? bytes_text(*t.peak_memory) : "?",
+                                    t.flops ? count_text(*t.flops / t.seconds.median) : "?"};
+    if (limit) row.push_back(t.flops ? fmt::format("{:.0f} %", 100 * *t.flops / t.seconds.median / *limit) : "?");
     if (beside) row.push_back(fmt::format("{:.2f}x", *t.speed));
     table.add(row);
   }
@@ -155,16 +172,19 @@ Exit bench_model(const Arguments& arguments) {
   const int64_t batch = arguments.integer("batch", 1, 1, 4096);
   const std::vector<int64_t> lengths = arguments.integers("length", {64, 512}, 1, 1 << 20);
   const Runtime runtime = open_runtime(arguments, 1);
-  open_model(runtime, arguments);  // reports warnings and errors of the manifest once
+  const Model model = open_model(runtime, arguments);  // reports warnings and errors of the manifest once
   const auto opener = [&](const std::string& path) {
     return [&runtime, path] { return open_model_quietly(runtime, path); };
   };
   OpenModel open_other;
   if (arguments.has("against")) open_other = opener(arguments.text("against"));
+  std::optional<double> limit;
+  if (Json::parse(model.describe())["device"] == "cpu")
+    limit = arithmetic_limit(Json::parse(runtime.describe())["threads"].get<uint32_t>());
   std::vector<ModelTiming> timings;
   for (const int64_t length : lengths)
     timings.push_back(time_length(opener(arguments.text("MANIFEST")), open_other, batch, length));
-  print_result(arguments.json(), json_of(arguments, batch, timings), text_of(arguments, batch, timings));
+  print_result(arguments.json(), json_of(arguments, batch, timings, limit), text_of(arguments, batch, timings, limit));
   return Exit::success;
 }
 
