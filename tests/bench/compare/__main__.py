@@ -34,7 +34,7 @@ PARTS = {
         ["--length", "512", "--form", "decode", "--type", "bf16", "--block", "softmax"],
         ["--length", "128", "--form", "full", "--idle", "50"]]),
     "mechanisms": ("Mechanisms, and their share of the machine's limit", [[]]),
-    "encoder": ("Sentence vectors beside ONNX Runtime", [[], ["--batch", "1", "--length", "16", "--idle", "50"]]),
+    "encoder": ("Sentence vectors beside ONNX Runtime and OpenVINO", [[], ["--batch", "1", "--length", "16", "--idle", "50"]]),
     "translation": ("Translation beside CTranslate2", [[], ["--batch", "1", "--idle", "50"]]),
     "import": ("Imported models beside transformers, ONNX Runtime, llama.cpp and CTranslate2", [[]]),
 }
