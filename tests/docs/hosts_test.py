@@ -2,6 +2,7 @@
 
 hosts_test.py SOURCE_FOLDER
 """
+import ast
 import functools
 import pathlib
 import re
@@ -10,43 +11,101 @@ import unittest
 
 SOURCE = pathlib.Path(sys.argv[1])
 HEADER = (SOURCE / "abi/include/attnkit/attnkit.h").read_text()
-# Wrappers of Go that give what another function has fetched.
-GO_NAMES = {"Block.Ports": "NewBlock", "Model.Info": "FromText"}
+# Wrappers that give what another function has fetched.
+FETCHED = {
+    "Rust": {"Block::ports": "Block::new", "Model::info": "Model::load"},
+    "Go": {"Block.Ports": "NewBlock", "Model.Info": "FromText"},
+}
 CALLS = re.findall(r"ATTNKIT_API [^;]*?\b(attnkit_\w+)\(", HEADER)
 # Sources of each language, what a wrapper looks like there, and where a call is named.
 LANGUAGES = {
-    "C": (["samples/c/*.c", "samples/c/*.h"], None),
-    "C++": (["abi/include/attnkit/attnkit.hpp"], r"\b{name}\("),
-    "Rust": (["hosts/rust/attnkit/src/*.rs"], r"\bfn {name}\b"),
-    "Go": (["hosts/go/*.go", "hosts/go/shim.h"], r"(?m)^func (?:\(\w+ \*?[\w.\[\]]+\) )?{name}\b"),
-    "Python": (["hosts/python/attnkit/*.py"], r"\bdef {name}\("),
+    "C": ["samples/c/*.c", "samples/c/*.h"],
+    "C++": ["abi/include/attnkit/attnkit.hpp"],
+    "Rust": ["hosts/rust/attnkit/src/*.rs"],
+    "Go": ["hosts/go/*.go", "hosts/go/shim.h"],
+    "Python": ["hosts/python/attnkit/*.py"],
+}
+# A head of a type in front of its brace, and one of a function: the type that has it, if it says so, and its name.
+HEADS = {
+    ".hpp": (r"\b(?:class|struct) (\w+)", r"()(~?\w+)\("),
+    ".h": (r"(?!)", r"()(\w+)\("),
+    ".rs": (r"\bimpl\b.*?(\w+)(?:<[^<>]*>)? $", r"()\bfn (\w+)"),
+    ".go": (r"(?!)", r"\bfunc (?:\(\w+ \*?(\w+)[^)]*\) )?(\w+)"),
 }
 
 
 @functools.lru_cache(maxsize=None)
 def sources(language):
-    return [f.read_text() for pattern in LANGUAGES[language][0] for f in sorted(SOURCE.glob(pattern)) if f.name != "_abi.py"]
+    return [(f.suffix, f.read_text()) for pattern in LANGUAGES[language] for f in sorted(SOURCE.glob(pattern)) if f.name != "_abi.py"]
+
+
+def in_braces(suffix, text):
+    """Functions of C, C++, Rust or Go: the type that has it or "", its name and its body."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', text)
+    text = re.sub(r"'(?:\\.|[^'\\])'", "' '", text)
+
+    def after(at):
+        depth = 0
+        for brace in re.finditer("[{}]", text[at:]):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                return at + brace.end()
+        raise ValueError(f"a brace that nothing closes: {text[at:at + 80]}")
+
+    of_type, of_function = HEADS[suffix]
+    types, start, at = [], 0, 0
+    while at < len(text):
+        if text[at] == "{":
+            head = " ".join(text[start:at].split()) + " "
+            function = re.search(of_function, head)
+            if head.count("(") > head.count(")"):  # a default value
+                at = after(at)
+                continue
+            kind = "(" not in head and re.search(of_type, head)
+            if kind or not function:
+                types.append(kind[1] if kind else "")
+            else:
+                end = after(at)
+                yield function[1] or "".join(types[-1:]), function[2], text[start:end]
+                at = end - 1
+            start = at + 1
+        elif text[at] == "}":
+            types[-1:] = []
+            start = at + 1
+        elif text[at] == ";":
+            start = at + 1
+        at += 1
+
+
+def of_python(text):
+    for node in ast.parse(text).body:
+        for function in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(function, ast.FunctionDef):
+                yield node.name if isinstance(node, ast.ClassDef) else "", function.name, ast.get_source_segment(text, function)
 
 
 @functools.lru_cache(maxsize=None)
-def functions_of_go():
-    """Bodies of the module's functions and of those of shim.h by name, methods of exported types as Type.Name."""
+def functions(language):
+    """Bodies by name, those of a type as Type.name too."""
     bodies = {}
-    for source in sources("Go"):
-        for kind, name, body in re.findall(r"(?ms)^func (?:\(\w+ \*?(\w+)[^)]*\) )?(\w+)(.*?)(?=^func |\Z)", source):
-            bodies.setdefault(f"{kind}.{name}" if kind and name[0].isupper() else name, []).append(body)
-        for name, body in re.findall(r"(?ms)^static inline \w+ (shim_\w+)(.*?)^}", source):
-            bodies.setdefault(name, []).append(body)
+    for suffix, text in sources(language):
+        for kind, name, body in of_python(text) if suffix == ".py" else in_braces(suffix, text):
+            for key in {name, f"{kind}.{name}"}:
+                bodies.setdefault(key, []).append(body)
     return bodies
 
 
-def calls_of_go(wrapper):
-    """The calls that a wrapper leads to, by itself and by the helpers that it uses."""
+def calls_of(language, wrapper):
+    """The calls that a wrapper leads to, by itself and by helpers, which no cell names."""
+    named = {re.split(r"::|\.", row[language])[-1] for row in Hosts.rows}
     seen, left, calls = set(), [wrapper], set()
     while left:
-        for body in functions_of_go().get(left.pop(), []):
-            calls |= set(re.findall(r"\battnkit_\w+", body)) & set(CALLS)
-            used = {name for name in re.findall(r"\b\w+\b", body) if not name[0].isupper() and name in functions_of_go()} - seen
+        for body in functions(language).get(left.pop(), []):
+            words = set(re.findall(r"\b\w+\b", body))
+            calls |= words & set(CALLS)
+            helpers = words - named - {"__init__"}
+            used = {name for word in helpers for name in (word, f"{word}.__init__") if name in functions(language)} - seen
             seen |= used
             left += used
     return calls
@@ -73,31 +132,22 @@ class Hosts(unittest.TestCase):
 
     def test_every_language_calls_it(self):
         for language in LANGUAGES:
-            text = "\n".join(sources(language))
+            text = "\n".join(text for _, text in sources(language))
             self.assertEqual([call for call in CALLS if not re.search(rf"\b{call}\b", text)], [], language)
 
-    def test_wrappers_are_there(self):
-        for language, (_, form) in LANGUAGES.items():
-            text = "\n".join(sources(language))
-            for row in self.rows:
-                cell = row[language]
-                if form is None:
-                    self.assertTrue((SOURCE / "samples/c" / cell).is_file(), cell)
-                    self.assertRegex((SOURCE / "samples/c" / cell).read_text(), rf"\b{row['call']}\b", f"{cell}: {row['call']}")
-                    continue
-                kind, _, name = cell.rpartition("::" if language in ("C++", "Rust") else ".")
-                for part in filter(None, (kind, "" if name in ("drop", "~") else name)):
-                    found = re.search(form.format(name=re.escape(part)), text) or re.search(rf"\b(?:class|struct|type|namespace) {part}\b", text)
-                    self.assertTrue(found, f"{language} has no {part}: {row['call']}")
-                if name in ("drop", "~", "Close", "close"):
-                    continue
-                if language == "Go":
-                    self.assertIn(row["call"], calls_of_go(GO_NAMES.get(cell, cell)), cell)
-                    continue
-                # In one file with its wrapper.
-                together = [source for source in sources(language) if re.search(form.format(name=re.escape(name)), source)
-                            or re.search(rf"\bclass {name}\b", source)]
-                self.assertTrue(any(re.search(rf"\b{row['call']}\b", source) for source in together), f"{language}: {cell} and {row['call']}")
+    def test_wrappers_lead_to_their_calls(self):
+        for row in self.rows:
+            self.assertRegex((SOURCE / "samples/c" / row["C"]).read_text(), rf"\b{row['call']}\b", row["C"])
+            for language in list(LANGUAGES)[1:]:
+                cell = FETCHED.get(language, {}).get(row[language], row[language])
+                kind, name = ([""] + re.split(r"::|\.", cell))[-2:]
+                if language == "Python" and name[0].isupper():
+                    kind, name = name, "__init__"
+                elif kind == "detail":
+                    kind = ""
+                with self.subTest(language=language, cell=row[language], call=row["call"]):
+                    if name not in ("drop", "~", "Close", "close"):  # of what all handles have in common
+                        self.assertIn(row["call"], calls_of(language, f"{kind}.{name}"))
 
     def test_cpp_samples_show_every_wrapper(self):
         shown = "\n".join(f.read_text() for f in (SOURCE / "samples/cpp").glob("*.?pp"))
