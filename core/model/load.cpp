@@ -116,7 +116,7 @@ void check_speed(const Manifest& m, Diagnostics& diagnostics) {
       fmt::format("type \"{}\": this processor has no {}, so that many rows at once take {} f32",
                   weight_type_name(m.weights_type),
                   plain ? "instructions for it" : "products of bytes (VNNI, AVX-VNNI, AMX, Arm's dot products)",
-                  plain ? "five to ten times as long as with" : "about as long as with"),
+                  plain ? "five to ten times as long as with" : "at best two thirds of the time with"),
       plain ? "f32 or bf16 is faster here"
             : "the weights are as small as they should be, and one row at a time is faster");
 }
