@@ -364,8 +364,9 @@ std::string describe_session(const Session& session) {
   for (const Block* block : model.blocks()) {
     if (!block->streams()) continue;
     const bool target = block->choice().role == ATTN_DECODER_SELF;
-    const uint64_t rows = target ? static_cast<uint64_t>(session.rows()) : 1;
-    const uint64_t bytes = rows * block->state_bytes(target ? session.position(0) : session.source_length());
+    uint64_t bytes = 0;
+    for (int r = 0; r < (target ? session.rows() : 1); ++r)
+      bytes += block->state_bytes(target ? session.position(r) : session.source_length());
     total += bytes;
     j["blocks"].push_back({{"block", block->path()}, {"mechanism", block->choice().mechanism}, {"state_bytes", bytes}});
   }

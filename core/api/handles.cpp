@@ -6,7 +6,10 @@ namespace attnkit::core {
 namespace {
 
 // Elements of 4 bytes, one by one, each where it may be read.
-bool is_whole(const attn_tensor& t) { return t.dtype_lanes <= 1 && reinterpret_cast<uintptr_t>(t.data) % 4 == 0; }
+bool is_whole(const attn_tensor& t) {
+  const bool empty = std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim;
+  return t.dtype_lanes <= 1 && (empty || reinterpret_cast<uintptr_t>(t.data) % 4 == 0);
+}
 
 SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
   const bool frames = t.ndim == 3;
@@ -85,7 +88,7 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
 
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {
   require({{t, name}});
-  bool ok = t->data && is_whole(*t) && t->ndim == shape.size() && t->dtype_code == 2 && t->dtype_bits == 32 &&
+  bool ok = t->data && t->ndim == shape.size() && is_whole(*t) && t->dtype_code == 2 && t->dtype_bits == 32 &&
             t->device_type == 1;
   int64_t stride = 1;
   for (size_t d = shape.size(); ok && d-- > 0; stride *= shape[d])

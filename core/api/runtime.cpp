@@ -28,6 +28,8 @@ int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_r
       if (ATTN_HAS(attnkit_runtime_options, options, threads)) threads = options->threads;
       if (ATTN_HAS(attnkit_runtime_options, options, plugin_path)) path = options->plugin_path;
       if (ATTN_HAS(attnkit_runtime_options, options, device_type)) device = options->device_type;
+      if (ATTN_HAS(attnkit_runtime_options, options, device_id) && options->device_id != 0)
+        fail(ATTN_UNSUPPORTED, "device id {}: the first device (0) is possible", options->device_id);
     }
     if (threads > 1024) fail(ATTN_INVALID, "threads {}: 0 (one per processor) to 1024 are possible", threads);
     if (device < 0 || device > 2) fail(ATTN_UNSUPPORTED, "device type {}: CPU (1) and CUDA (2) are possible", device);

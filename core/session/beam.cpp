@@ -57,6 +57,7 @@ class BeamSearch final : public Generation {
         vocabulary_(*session.model().vocabulary(true)),
         rows_(static_cast<size_t>(session.rows())),
         looks_(m_.early_stop == EarlyStop::shrink ? 1 : 2 + m_.more_ends.size()),
+        begins_(session.position(0) == 0),
         width_(rows_) {
     // The longest target is written in full; nothing follows it.
     const int64_t longest = m_.max_target() - std::max<int64_t>(1, session.position(0)) + 1;
@@ -150,7 +151,7 @@ class BeamSearch final : public Generation {
     norm = 0;
     const int32_t begin = vocabulary_.begin_id();
     Sampler before(m_.sampling);
-    before.saw({&begin, 1});
+    if (begins_) before.saw({&begin, 1});
     before.saw(alive_[r].ids);
     before.look_back(scores);
   }
@@ -180,7 +181,8 @@ class BeamSearch final : public Generation {
   // For each row that the search keeps, so many candidates are looked at.  Of these at least one ends nothing; where
   // the search shrinks, none beyond the first is wanted.
   const size_t looks_;
-  size_t width_;  // rows that the search keeps
+  const bool begins_;  // <s> is written by the search
+  size_t width_;       // rows that the search keeps
   size_t max_tokens_ = 0;
   std::vector<Hypothesis> alive_{1};  // all rows are alike at first, so only one of them counts
   std::vector<double> ended_;         // scores of the `rows` best that ended, best first

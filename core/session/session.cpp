@@ -70,7 +70,9 @@ std::vector<Session::States> Session::states(int64_t source_length, bool rows) c
   };
   add(ATTN_ENCODER_SELF, encoder_slot_, source_length);
   add(ATTN_DECODER_CROSS, cross_slot_, source_length);
-  for (size_t r = 0; rows && r < slots_.size(); ++r) add(ATTN_DECODER_SELF, slots_[r], positions_[r]);
+  // A write that failed half way may have left more in a state than the session's tokens.
+  for (size_t r = 0; rows && r < slots_.size(); ++r)
+    add(ATTN_DECODER_SELF, slots_[r], usable_ ? positions_[r] : model_->manifest().max_target());
   return all;
 }
 
@@ -159,6 +161,7 @@ void Session::reorder_states(const std::vector<uint32_t>& parents) {
 }
 
 void Session::set_length(double target_length) {
+  check_usable();
   if (!std::isfinite(target_length) || target_length <= 0)
     fail(ATTN_INVALID, "target length {}: must be positive and finite", target_length);
   for (int32_t p : positions_)
@@ -633,8 +636,16 @@ void Session::check_some_may_come(float best) const {
   if (!may_come(best)) fail(ATTN_INVALID, "{}", nothing_left_message(positions_[0]));
 }
 
+constexpr const char* nothing_follows = "{} ends in </s>, which ends the target under [stream]: nothing can follow";
+
+void Session::check_open() const {
+  if (model_->manifest().stream && std::ranges::find(ended_, true) != ended_.end())
+    fail(ATTN_INVALID, nothing_follows, "the target");
+}
+
 void Session::check_begun() const {
   check_usable();
+  check_open();
   if (positions_[0] == 0 && model_->vocabulary(true)->begin_id() < 0)
     fail(ATTN_INVALID, "no token begins this model's texts: write a prompt first");
 }
@@ -654,15 +665,19 @@ std::vector<int32_t> Session::finished(std::unique_ptr<Generation> generation) {
 
 std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Session* const> sessions, int64_t limit,
                                                                    int64_t steps, int64_t room) {
-  // Out of the sessions meanwhile, which drop them when they are written.
+  // Out of the sessions meanwhile, which drop them when they are written.  Where the call fails, one that began here
+  // and has written nothing leaves its session as it was.
   struct Under {
     std::span<Session* const> sessions;
     std::vector<std::unique_ptr<Generation>> generations;
+    std::vector<int32_t> began;  // the position where it did; -1: in an earlier call
+    bool failed = true;
     ~Under() {
       for (size_t i = 0; i < generations.size(); ++i)
-        if (sessions[i]->usable_) sessions[i]->generation_ = std::move(generations[i]);
+        if (sessions[i]->usable_ && !(failed && sessions[i]->positions_[0] == began[i]))
+          sessions[i]->generation_ = std::move(generations[i]);
     }
-  } under{sessions, {}};
+  } under{sessions, {}, {}};
   const Model* const model = sessions.front()->model_.get();
   for (size_t i = 0; i < sessions.size(); ++i) {
     Session& s = *sessions[i];
@@ -678,11 +693,13 @@ std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Ses
   }
   for (Session* s : sessions) {
     const int64_t most = limit > 0 ? limit : s->default_limit();
+    under.began.push_back(s->generation_ ? -1 : s->positions_[0]);
     under.generations.push_back(s->generation_   ? std::move(s->generation_)
                                 : s->rows() == 1 ? draw(*s, Sampler(model->manifest().sampling.greedy()), most)
                                                  : search_beams(*s, most));
   }
   core::generate(sessions, under.generations, steps);
+  under.failed = false;
   std::vector<std::optional<std::vector<int32_t>>> made(sessions.size());
   for (size_t i = 0; i < sessions.size(); ++i)
     if (under.generations[i]->over) {
@@ -701,10 +718,9 @@ std::vector<int32_t> Session::sample(std::span<const int32_t> prompt, Sampler sa
     return Ids{ids.data(), length, 1, length, nullptr};
   };
   const bool begins = prompt.size() == 1 && begins_with_end(0);
-  if (model_->manifest().stream &&
-      (ended_[0] || (!prompt.empty() && !begins && is_end(model_->manifest(), prompt.back()))))
-    fail(ATTN_INVALID, "{} ends in </s>, which ends the target under [stream]: nothing can follow",
-         ended_[0] ? "the target" : "the prompt");
+  check_open();
+  if (model_->manifest().stream && !prompt.empty() && !begins && is_end(model_->manifest(), prompt.back()))
+    fail(ATTN_INVALID, nothing_follows, "the prompt");
   if (prompt.empty()) check_begun();
   if (!prompt.empty()) {
     check_write({&self, 1}, tokens_of(prompt));

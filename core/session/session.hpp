@@ -160,6 +160,7 @@ class Session {
   static void advance(std::span<Session* const> sessions, const Ids& tokens);
   void advance(int row, int32_t tokens);
   void check_begun() const;
+  void check_open() const;  // a token may follow
   std::vector<int32_t> finished(std::unique_ptr<Generation> generation);
   void check_some_may_come(float best) const;
   void load_rows(BlobReader& from);

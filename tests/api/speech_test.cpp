@@ -153,6 +153,18 @@ TEST(Speech, WhatTheModelDoesNotTakeIsRefusedInWords) {
   EXPECT_EQ(o.model.features(tone(199)).size(), 0u);
 }
 
+TEST(Speech, AnEmptyLastPartMayLieAnywhere) {
+  const Opened o;
+  const std::vector<float> samples = tone(3000);
+  attnkit::Session session(o.model, 1);
+  attn_error err{sizeof err, 0, -1, ""};
+  const attn_tensor first = attnkit::tensor(samples.data(), {1, 3000});
+  attn_tensor last = attnkit::tensor(samples.data(), {1, 0});
+  last.data = reinterpret_cast<std::byte*>(last.data) + 1;
+  EXPECT_EQ(attnkit_session_read(session.get(), &first, 0, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(attnkit_session_read(session.get(), &last, 1, &err), ATTN_OK) << err.message;
+}
+
 TEST(Speech, TensorsOfAnotherFormAreRefused) {
   const Opened o;
   const std::vector<float> samples = tone(3000);

@@ -140,6 +140,19 @@ class Session(PackageTest):
         self.refused("no sessions: give at least one", attnkit.write_all, [], [])
         self.refused("twice", attnkit.write_all, [together[0], together[0]], [[1], [1]])
 
+    def test_a_refused_generate_leaves_no_limit(self):
+        session = attnkit.Session(self.model)
+        self.refused("no source", attnkit.generate_all, [session], 2)
+        session.read(self.source)
+        self.assertEqual(attnkit.generate_all([session]), [self.begun().generate()])
+
+    def test_states_of_rows_at_their_own_places(self):
+        session = self.begun(2)
+        session.write([[1], [1, 4, 5, 6]], logits=False)
+        before = session.describe()["state_bytes"]
+        session.reorder([1, 0])
+        self.assertEqual(session.describe()["state_bytes"], before)
+
     def test_clone(self):
         session = self.begun()
         session.write([[1]])

@@ -281,7 +281,9 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more, as
- * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.
+ * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.  Greedily the
+ * next call goes on behind the tokens that this one returned; a beam search leaves its rows where it stopped, before
+ * their last tokens, and what it returned need not be among them.
  * Shapes    ids: room for limit; limit 0 means that of [decode], or 1.5 * source + 20, then ids needs room for
  *           max_length.  *n on return: tokens written, </s> included when it was reached.
  * Errors    As write; INVALID: [decode] leaves no token that may come. */

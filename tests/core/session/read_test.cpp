@@ -145,6 +145,43 @@ TEST(GrowingSource, AReadThatFailsHalfWayHarmsNoOtherSession) {
   EXPECT_EQ(expected, write({&next}, {1, 4}, 2));
 }
 
+TEST(GrowingSource, AWriteThatFailsHalfWayHarmsNoLaterSession) {
+  StreamModel m;
+  m.plugins = {ATTNKIT_BREAKER_PLUGIN, ATTNKIT_PLUGIN_FOLDER};
+  m.attention =
+      "default = \"linear\"\n[[attention.override]]\nblock = \"decoder.self\"\nlayers = 2\nuse = \"fake_breaker\"\n";
+  const auto model = load(m);
+  const auto fresh = [&] {
+    auto session = std::make_unique<Session>(model, 1);
+    read(*session, source, 0, source.size(), true);
+    return session;
+  };
+  const std::vector<float> expected = write({fresh().get()}, {1, 4}, 2);
+  {
+    const auto broken = fresh();
+    EXPECT_NE(std::string::npos, refusal_of([&] { write({broken.get()}, {1, 5, 6}, 3); }).find("three keys broke it"));
+    EXPECT_NE(std::string::npos, refusal_of([&] { broken->set_length(5); }).find("failed half way"));
+  }
+  EXPECT_EQ(expected, write({fresh().get()}, {1, 4}, 2)) << "in the slot of the broken one";
+}
+
+TEST(GrowingSource, NothingIsGeneratedBehindAnEnd) {
+  const auto model = load(StreamModel());
+  const int32_t end = model->vocabulary(true)->end_id();
+  for (const int rows : {1, 2}) {
+    Session session(model, rows);
+    read(session, source, 0, source.size(), true);
+    std::vector<int32_t> ended;
+    for (int r = 0; r < rows; ++r) ended.insert(ended.end(), {1, 4, end});
+    write({&session}, ended, 3);
+    Session* const one = &session;
+    EXPECT_NE(std::string::npos, refusal_of([&] { session.generate(2); }).find("nothing can follow"));
+    EXPECT_NE(std::string::npos, refusal_of([&] {
+                                   Session::generate({&one, 1}, 2, 0, 64);
+                                 }).find("nothing can follow"));
+  }
+}
+
 TEST(GrowingSource, NeedsStreamInTheManifest) {
   StreamModel m;
   m.stream = "";
