@@ -16,7 +16,7 @@ def tables_of(text: str) -> dict[str, Any]:
     except ModuleNotFoundError:
         raise Error(UNSUPPORTED, f"manifests are read by tomllib, which Python has from 3.11 on, and this is {platform.python_version()}: "
                                  "Supernet, export, attnkit.train and attnkit.ray need a later one") from None
-    return tomllib.loads(text)
+    return tomllib.loads(text.removeprefix("\ufeff"))
 
 
 def toml_text(tables: dict[str, Any], prefix: str = "") -> str:

@@ -237,6 +237,10 @@ class Train(TrainTest):
             first[out] = self.log(out)[0]["loss"]
         self.assertEqual(first["data"], first["same"])
         self.assertNotEqual(first["data"], first["other"])
+        short = self.folder / "short.toml"
+        short.write_text(re.sub(r"max_length = \d+", "max_length = 8", self.manifest.read_text(encoding="utf-8")), encoding="utf-8")
+        os.replace(short, self.manifest.with_name("short.toml"))
+        self.assertIn("its max_length is 8", self.refusal("--steps", 1, "--teacher", self.manifest.with_name("short.toml"), out="short"))
         self.assertIn("a teacher writes the same text", self.refusal("--steps", 1, "--teacher", SOURCE / "samples/manifests/relu.toml"))
 
     def test_trains_a_supernet_and_every_placement_runs(self):
@@ -250,6 +254,34 @@ class Train(TrainTest):
         with attnkit.Model.from_text(attnkit.torch.runtime(), placed, self.folder / "run" / "model") as model:
             for name, tensor in tensors_of(model.weights()).items():
                 self.assertTrue(torch.equal(tensor, stored[name]), name)
+
+    def test_a_supernet_goes_on_with_projections_that_the_baseline_lacks(self):
+        text = self.manifest.read_text(encoding="utf-8").replace('"decoder.self" = ["relu", "leap"]', '"decoder.self" = ["ssru", "relu"]')
+        text = text.replace('default = "relu"', 'default = "relu"\n"decoder.self" = "ssru"')
+        text = re.sub(r'file = "tiny.safetensors"\nsha256 = .*', "seed = 1", text)
+        self.manifest.write_text(text, encoding="utf-8")
+        self.train("--supernet", "--steps", 1, "--evaluate-steps", 1000)
+        again = Supernet.from_manifest(self.folder / "run" / "model" / "model.toml").state_dict()
+        stored = tensors_of(self.weights())
+        self.assertIn("decoder.self.1.q.weight", stored)
+        for name, tensor in stored.items():
+            self.assertTrue(torch.equal(tensor, again[name]), name)
+
+    def test_a_mark_before_the_first_line_is_no_text(self):
+        self.train("--steps", 1, "--evaluate-steps", 1000, out="plain")
+        for file in (self.manifest, self.folder / "train.tsv"):
+            file.write_text("\ufeff" + file.read_text(encoding="utf-8"), encoding="utf-8")
+        self.train("--steps", 1, "--evaluate-steps", 1000, out="marked")
+        self.assertEqual(self.weights("plain"), self.weights("marked"))
+
+    def test_patience_may_end_or_begin_later(self):
+        options = "--evaluate-steps", 1, "--lr", 3, "--warmup", 1, "--average", 0, "--schedule", "constant"
+        self.train(*options, "--steps", 4, "--patience", 2)
+        self.train(*options, "--steps", 6)
+        self.train(*options, "--steps", 6, out="without")
+        self.assertEqual(self.weights(), self.weights("without"))
+        self.train(*options, "--steps", 20, "--patience", 1, out="without")
+        self.assertGreater(self.log("without")[-1]["step"], 6)
 
     def test_multiplies_bfloat16_where_the_processor_does(self):
         flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
@@ -450,6 +482,11 @@ class Train(TrainTest):
         os.replace(self.folder / "other" / "checkpoint.pt", self.folder / "run" / "checkpoint.pt")
         self.manifest.write_text(text, encoding="utf-8")
         self.assertIn("is of another manifest", self.refusal("--steps", 2))
+        self.train("--steps", 1, "--evaluate-steps", 1000, out="words")
+        vocabulary = self.folder / "tiny" / "vocab.txt"
+        words = vocabulary.read_text(encoding="utf-8").splitlines()
+        vocabulary.write_text("\n".join([*words[:-2], words[-1], words[-2], ""]), encoding="utf-8")
+        self.assertIn("is of other vocabularies", self.refusal("--steps", 2, out="words"))
 
 
 if __name__ == "__main__":

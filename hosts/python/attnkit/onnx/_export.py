@@ -16,6 +16,7 @@ from onnx import TensorProto
 
 from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PER_MODEL,
                     ATTN_QUERY, ATTN_RAW, ATTN_STREAM, ATTN_TABLE, ATTNKIT_ENCODER_DECODER)
+from .._means import means_of
 from ..block import Block, Port, options_text
 from ..error import UNSUPPORTED, Error
 from ..model import Model, tied
@@ -190,8 +191,7 @@ class Exported:
         assert memory is not None and lengths is not None  # the manifest was checked
         real = graph.real(memory, lengths)
         if kind == "lut":
-            means = dict(line.rsplit("\t", 1) for line in _lines(length["file"]))
-            table = np.array([float(means.get(token, length["mean"])) for token in _lines(self.described["source_vocabulary"])])
+            table = np.array(means_of(length, self.described["source_vocabulary"], self.info.source_vocab))
             each = graph.only(graph("Unsqueeze", graph("Gather", table, source), np.array([2])), real, np.float64(0))
             each = graph("Div", each, np.float64(length["dampening"]))
         else:
@@ -488,11 +488,6 @@ class Exported:
         if head["hidden"]:
             x = graph("Relu", self.dense(x, "head.hidden"))
         return self.dense(x, "head")
-
-
-def _lines(path: str) -> list[str]:
-    lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").split("\n")
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def sinusoids(rows: int, width: int, layout: str, first: int) -> NDArray[Any]:

@@ -22,6 +22,12 @@ _FILES = (("model.encoder", "vocab"), ("model.encoder", "ids"), ("model.decoder"
 _DATA = (("search", "data"), ("search", "test"))
 
 
+def named_files(toml: str, folder: Path) -> list[pathlib.Path]:
+    """The vocabularies and lengths that a manifest names."""
+    tables = tables_of(toml)
+    return [pathlib.Path(folder, _table(tables, path)[key]) for path, key in _FILES if key in _table(tables, path)]
+
+
 def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: int = 1, half: bool = False) -> pathlib.Path:
     """Writes model.toml, weights.safetensors, golden.safetensors and the files that the manifest names; returns the manifest's path.
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 
+from .._means import means_of
 from ._safetensors import tensors_of
 
 
@@ -40,9 +41,8 @@ class Fixed:
 class Table:
     """Target positions that each source token makes on average."""
 
-    def __init__(self, path: str, mean: float, dampening: float, vocabulary: str | None, max_length: int) -> None:
-        means = dict(line.rsplit("\t", 1) for line in _lines(path))
-        self.means = torch.tensor([float(means.get(token, mean)) for token in _lines(vocabulary or "")], dtype=torch.float64)
+    def __init__(self, means: list[float], dampening: float, max_length: int) -> None:
+        self.means = torch.tensor(means, dtype=torch.float64)
         self.dampening, self.max_length = dampening, max_length
 
     def __call__(self, source: torch.Tensor, memory: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -72,12 +72,7 @@ class Network:
         return (logs.exp() - 1).round().clamp(0, self.max_length).sum().clamp(1, self.max_length)
 
 
-def _lines(path: str) -> list[str]:
-    lines = pathlib.Path(path).read_bytes().decode("utf-8-sig").split("\n")
-    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
-
-
-def predictor(described: dict[str, Any], vocabulary: str | None, max_length: int) -> Predictor | None:
+def predictor(described: dict[str, Any], vocabulary: str | None, tokens: int, max_length: int) -> Predictor | None:
     """described: "length" of "attnkit.model-description/1".  None where nothing predicts."""
     kind = described and described["predict"]
     if kind == "ratio":
@@ -85,5 +80,5 @@ def predictor(described: dict[str, Any], vocabulary: str | None, max_length: int
     if kind == "fixed":
         return Fixed(described["length"])
     if kind == "lut":
-        return Table(described["file"], described["mean"], described["dampening"], vocabulary, max_length)
+        return Table(means_of(described, vocabulary, tokens), described["dampening"], max_length)
     return Network(described["file"], max_length) if kind == "network" else None

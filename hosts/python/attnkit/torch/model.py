@@ -326,7 +326,7 @@ class Model(nn.Module):
         if {"source", "target"} <= self.tied:
             self.encoder.embed.weight = self.decoder.embed.weight
         self.head = Head(described, info.outputs)
-        self.predict = predictor(described["length"], described["source_vocabulary"], described["max_length"])
+        self.predict = predictor(described["length"], described["source_vocabulary"], info.source_vocab, described["max_length"])
         self._load(tensors)
 
     def _common(self, mechanism: str) -> nn.Module:

@@ -46,6 +46,7 @@ class Supernet(Model):
         attention["override"] = [o for o in attention.get("override", []) if o["block"] != role]
         with attnkit.Model.from_text(runtime(), toml_text({**tables, "attention": attention}), self.folder) as core:
             blocks, stored = core.describe()["blocks"], tensors_of(core.weights())
+        had = set(self.state_dict())
         for block in blocks:
             if block["role"] != role:
                 continue
@@ -58,7 +59,8 @@ class Supernet(Model):
             getattr(self, stack).block(kind, layer).add(mechanism, self._common(mechanism), **options)
             self.candidates[name].append(mechanism)
             self._knows[name, mechanism] = block["knows_q_total"], block["knows_k_total"]
-        self.load_state_dict({n: t for n, t in stored.items() if f".{_name_of(entry)}." in n or n.startswith("model.")}, strict=False)
+        # With projections that no mechanism before it had.
+        self.load_state_dict({n: t for n, t in stored.items() if n not in had}, strict=False)
 
     def place(self, placement: Mapping[str, str]) -> None:
         """Uses these mechanisms from now on; placement: by block ("encoder.self.1"), or by role; what it leaves out stays."""
@@ -96,7 +98,3 @@ class Supernet(Model):
     def mechanisms(self) -> list[str]:
         """All that any block holds, the baseline's first."""
         return list(dict.fromkeys([*self.baseline.values(), *(m for each in self.candidates.values() for m in each)]))
-
-
-def _name_of(entry: Any) -> str:
-    return entry["use"] if isinstance(entry, dict) else entry

@@ -7,6 +7,7 @@ import copy
 import importlib.util
 import pathlib
 import random
+import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar, Union, overload
 
@@ -207,7 +208,7 @@ def by_length(rows: Iterable[AnyRow], tokens: int) -> list[list[AnyRow]]:
 
 def _lines(path: str) -> list[tuple[int, str]]:
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
         raise Error(INVALID, f"{path}: {e}") from None
     return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -215,9 +216,10 @@ def _lines(path: str) -> list[tuple[int, str]]:
 
 def _function(path: str, name: str) -> Draw:
     try:
-        spec = importlib.util.spec_from_file_location("attnkit_examples", path)
+        spec = importlib.util.spec_from_file_location(f"attnkit_examples_{pathlib.Path(path).stem}", path)
         assert spec is not None and spec.loader is not None  # the name ends in .py
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where dataclasses look for it
         spec.loader.exec_module(module)
         return getattr(module, name)
     except Exception as e:

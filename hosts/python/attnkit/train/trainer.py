@@ -30,6 +30,7 @@ from ..error import INVALID, UNSUPPORTED, Error
 from ..torch import Attention, Model, Supernet, runtime
 from ..torch._bound import CUDA, bound
 from ..torch.attention import Mechanism
+from ..torch.export import named_files
 from ..torch.loss import IGNORED
 from .examples import Batch, Examples
 from .muon import Muon
@@ -348,11 +349,15 @@ class Trainer:
             return None
         manifest = pathlib.Path(self.options.teacher)
         made, mine = Model(_text(manifest), manifest.parent).eval().requires_grad_(False), self.model.info
-        for name in ("kind", "source_vocab", "target_vocab", "outputs"):
+        for name in ("kind", "source_vocab", "target_vocab", "outputs", "begin_id", "end_id"):
             theirs, ours = getattr(made.info, name), getattr(mine, name)
             if theirs != ours or made.head.type != "lm" or self.model.head.type != "lm":
                 raise Error(INVALID, f"--teacher {self.options.teacher}: a teacher writes the same text as the model; its {name} is {theirs} with "
                                      f"a head of type {made.head.type}, the model's {ours} with one of type {self.model.head.type}")
+        for name in ("max_length", "max_target"):
+            theirs, ours = made.description[name], self.model.description[name]
+            if theirs < ours:
+                raise Error(INVALID, f"--teacher {self.options.teacher}: its {name} is {theirs}, the model's {ours}: give the model a shorter one")
         return made
 
     def _check_options(self) -> None:
@@ -512,12 +517,19 @@ class Trainer:
         return {**{name: getattr(self, name) for name in _STATE}, "chunk_began": self.chunk_began, "model": self.model.state_dict(),
                 "beside": self.beside.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
 
+    def _files(self) -> str:
+        """The digest of the vocabularies and lengths that the manifest names."""
+        all_of = hashlib.sha256()
+        for file in named_files(self.toml, self.model.folder):
+            all_of.update(hashlib.sha256(file.read_bytes()).digest())
+        return all_of.hexdigest()
+
     def _save(self) -> None:
         self.saved = self.step
         if self.rank:
             return
         part = self.file.with_suffix(".part")
-        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "batches": self.batches, **{name: getattr(self.options, name) for name in _KEPT},
+        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "files": self._files(), "batches": self.batches, **{name: getattr(self.options, name) for name in _KEPT},
                     **self._state()}, part)
         with open(part, "rb") as written:
             os.fsync(written.fileno())
@@ -540,6 +552,8 @@ class Trainer:
             raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
         if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
             raise Error(INVALID, f"{self.file} is of another manifest: give that one, or another --out")
+        if saved.get("files", self._files()) != self._files():  # earlier files have none
+            raise Error(INVALID, f"{self.file} is of other vocabularies or lengths than the files that the manifest names now: give those, or another --out")
         for name in _KEPT:
             had = saved.get(name)  # earlier files have the seed alone
             if had is not None and had != getattr(self.options, name):
@@ -567,6 +581,8 @@ class Trainer:
             setattr(self, name, saved.get(name, getattr(self, name)))  # earlier files have fewer
         self.average = [value.to(self.device) for value in self.average]
         self.best_average = self.best_average and [value.to(self.device) for value in self.best_average]
+        if self.options.patience and self.best_average is None:  # there was none before
+            self.best, self.worse = math.inf, 0
         self.chunk_began = saved.get("chunk_began", self.progress())  # earlier files have none
 
     def _go_on_with_the_first(self) -> None:
@@ -600,7 +616,7 @@ class Trainer:
             return None
         if self.options.supernet:
             self.supernet.place(self.supernet.baseline)
-        values, half = self.best_average or self.average, self.options.f16
+        values, half = (self.options.patience and self.best_average) or self.average, self.options.f16
         with self._averaged([value.half().float() for value in values] if half else values):
             return self.model.export(self.out / "model", half=half)
 
