@@ -237,10 +237,9 @@ class Train(TrainTest):
             first[out] = self.log(out)[0]["loss"]
         self.assertEqual(first["data"], first["same"])
         self.assertNotEqual(first["data"], first["other"])
-        short = self.folder / "short.toml"
+        short = self.manifest.with_name("short.toml")
         short.write_text(re.sub(r"max_length = \d+", "max_length = 8", self.manifest.read_text(encoding="utf-8")), encoding="utf-8")
-        os.replace(short, self.manifest.with_name("short.toml"))
-        self.assertIn("its max_length is 8", self.refusal("--steps", 1, "--teacher", self.manifest.with_name("short.toml"), out="short"))
+        self.assertIn("its max_length is 8", self.refusal("--steps", 1, "--teacher", short, out="short"))
         self.assertIn("a teacher writes the same text", self.refusal("--steps", 1, "--teacher", SOURCE / "samples/manifests/relu.toml"))
 
     def test_trains_a_supernet_and_every_placement_runs(self):
@@ -273,6 +272,12 @@ class Train(TrainTest):
             file.write_text("\ufeff" + file.read_text(encoding="utf-8"), encoding="utf-8")
         self.train("--steps", 1, "--evaluate-steps", 1000, out="marked")
         self.assertEqual(self.weights("plain"), self.weights("marked"))
+
+    def test_data_of_a_file_with_dataclasses(self):
+        (self.folder / "data.py").write_text(
+            "from __future__ import annotations\nimport dataclasses\n\n@dataclasses.dataclass\nclass Pair:\n    source: str\n    target: str\n\n"
+            "def pairs(seed, chunk, progress):\n    return [dataclasses.astuple(Pair('one', 'eins'))] * 5\n", encoding="utf-8")
+        self.train("--steps", 1, "--evaluate-steps", 1000, data="data.py:pairs")
 
     def test_patience_may_end_or_begin_later(self):
         options = "--evaluate-steps", 1, "--lr", 3, "--warmup", 1, "--average", 0, "--schedule", "constant"

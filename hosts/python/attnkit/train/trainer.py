@@ -107,6 +107,8 @@ class Trainer:
         self.batches = f"{options.tokens * self.world} tokens of {_contents(options.data)}"
         self.seconds, self.best, self.chunk_began = 0.0, math.inf, 0.0
         self.best_average: list[torch.Tensor] | None = None
+        # The vocabularies and lengths that training began with.
+        self.files = [hashlib.sha256(file.read_bytes()).hexdigest() for file in named_files(self.toml, self.model.folder)]
         self.bf16 = options.bf16 and self.has_bf16
         with self.processes.together():
             self._resume()
@@ -517,20 +519,13 @@ class Trainer:
         return {**{name: getattr(self, name) for name in _STATE}, "chunk_began": self.chunk_began, "model": self.model.state_dict(),
                 "beside": self.beside.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
 
-    def _files(self) -> str:
-        """The digest of the vocabularies and lengths that the manifest names."""
-        all_of = hashlib.sha256()
-        for file in named_files(self.toml, self.model.folder):
-            all_of.update(hashlib.sha256(file.read_bytes()).digest())
-        return all_of.hexdigest()
-
     def _save(self) -> None:
         self.saved = self.step
         if self.rank:
             return
         part = self.file.with_suffix(".part")
-        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "files": self._files(), "batches": self.batches, **{name: getattr(self.options, name) for name in _KEPT},
-                    **self._state()}, part)
+        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "files": self.files, "batches": self.batches,
+                    **{name: getattr(self.options, name) for name in _KEPT}, **self._state()}, part)
         with open(part, "rb") as written:
             os.fsync(written.fileno())
         os.replace(part, self.file)
@@ -552,7 +547,7 @@ class Trainer:
             raise Error(INVALID, f"{self.file} is no checkpoint ({e}): move it away to begin anew") from None
         if saved.get("format") != FORMAT or saved["manifest"] != _digest(self.toml):
             raise Error(INVALID, f"{self.file} is of another manifest: give that one, or another --out")
-        if saved.get("files", self._files()) != self._files():  # earlier files have none
+        if saved.get("files", self.files) != self.files:  # earlier files have none
             raise Error(INVALID, f"{self.file} is of other vocabularies or lengths than the files that the manifest names now: give those, or another --out")
         for name in _KEPT:
             had = saved.get(name)  # earlier files have the seed alone
