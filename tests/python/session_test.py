@@ -146,6 +146,15 @@ class Session(PackageTest):
         session.read(self.source)
         self.assertEqual(attnkit.generate_all([session]), [self.begun().generate()])
 
+    def test_beams_look_back_at_what_they_wrote(self):
+        keep = {self.model.info.begin_id, 5, 6}
+        others = [i for i in range(self.model.info.outputs) if i not in keep]
+        model = self.tiny("beams", extra=f"[decode]\nno_repeat = 1\nsuppress = {others}\n")
+        for rows in (1, 2):
+            session = self.begun(rows, model)
+            session.write([[5]] * rows, logits=False)
+            self.assertEqual(sorted(session.generate(3)), sorted(keep), rows)
+
     def test_states_of_rows_at_their_own_places(self):
         session = self.begun(2)
         session.write([[1], [1, 4, 5, 6]], logits=False)
