@@ -177,8 +177,7 @@ ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_m
 /* Returns JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options,
  * both as TOML and as given, line:column of the manifest that decided it, parameters), what [search] says, of speech
  * the features, the front end, the samples that the first row of the encoder needs and the milliseconds of a row, and,
- * at each of the n lengths (tokens of source and target alike), every block's state bytes, scratch bytes and flops, and
- * those of one whole pass of the model.
+ * at each of the n lengths (of source and target), state bytes, scratch bytes and flops of each block and of a pass.
  * Errors    INVALID: a length below 1. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);
@@ -227,8 +226,7 @@ ATTNKIT_API int32_t attnkit_model_detokenize(const attnkit_model* model, uint32_
 
 /* Computes the frames that a model which takes speech makes of samples: logarithms of mel energies, not normalised.
  * Shapes    samples (1, S) f32 within [-1, 1]; *n on return: the number of whole frames in S; frames f32
- *           (1, *n, features), or NULL for *n alone.
- *           Of a model that takes recordings whole, such as Whisper, *n is the frames of each, its silence included.
+ *           (1, *n, features), or NULL.  Of a model of whole recordings (Whisper) *n counts their silence too.
  * Errors    INVALID: a model that takes text, another shape, samples that are not numbers or beyond 16, more than such a
  *           model takes at once: split the recording. */
 ATTNKIT_API int32_t attnkit_model_features(const attnkit_model* model, const attn_tensor* samples,
@@ -281,9 +279,8 @@ ATTNKIT_API int32_t attnkit_session_set_length(attnkit_session* session, double 
 ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint32_t n, const attn_tensor* tokens,
                                           const int32_t* len, const attn_tensor* logits, attn_error* err);
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more, as
- * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.  Greedily the
- * next call goes on behind the tokens that this one returned; a beam search leaves its rows where it stopped, before
- * their last tokens, and what it returned need not be among them.
+ * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.  The next
+ * call goes on behind greedy tokens; beams stop before their last ones, and what was returned need not be among them.
  * Shapes    ids: room for limit; limit 0 means that of [decode], or 1.5 * source + 20, then ids needs room for
  *           max_length.  *n on return: tokens written, </s> included when it was reached.
  * Errors    As write; INVALID: [decode] leaves no token that may come. */

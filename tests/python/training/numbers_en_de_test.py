@@ -37,7 +37,7 @@ class Reference(torch.nn.Module):
         super().__init__()
         self.inner = reference.Model(net.info.target_vocab)
         self.inner.load_state_dict(net.state_dict())
-        self.predict, self.baseline, self.draw = net.predict, net.baseline, net.draw
+        self.predict, self.baseline, self.draw, self.folder = net.predict, net.baseline, net.draw, net.folder
         self.place(net.baseline)
 
     def place(self, placement):
