@@ -41,11 +41,11 @@ SourceBatch without_ends(const Ids& all, const Model& model) {
     const int64_t length = all.length_of(row);
     const bool ends = length > 0 && length <= all.length && all.data[row * all.stride + length - 1] == end;
     if (ends && length == 1)
-      fail(
-          ATTN_INVALID,
-          "source: row {} has no token but the one that ends it, which this model does not read ([model.encoder] end = "
-          "false): give it one or more",
-          row);
+      throw Error(ATTN_INVALID,
+                  fmt::format("source: row {} has no token but the one that ends it, which this model does not read "
+                              "([model.encoder] end = false): give it one or more",
+                              row),
+                  static_cast<int32_t>(row));
     lens->push_back(static_cast<int32_t>(length - ends));
   }
   SourceBatch made = all;
@@ -88,8 +88,9 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
 
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name) {
   require({{t, name}});
-  bool ok = t->data && t->ndim == shape.size() && is_whole(*t) && t->dtype_code == 2 && t->dtype_bits == 32 &&
-            t->device_type == 1;
+  const bool is_empty = std::ranges::find(shape, 0) != shape.end();
+  bool ok = (t->data || is_empty) && t->ndim == shape.size() && is_whole(*t) && t->dtype_code == 2 &&
+            t->dtype_bits == 32 && t->device_type == 1;
   int64_t stride = 1;
   for (size_t d = shape.size(); ok && d-- > 0; stride *= shape[d])
     ok = t->shape[d] == shape[d] && (t->stride[d] == stride || shape[d] <= 1);

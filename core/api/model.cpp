@@ -61,7 +61,9 @@ int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const c
                              uintptr_t context, attnkit_model** model, attn_error* err) {
   return guard(err, [&] {
     require({{runtime, "runtime"}, {toml, "toml"}, {dir, "dir"}});
-    load(runtime, toml, dir, diagnose, context, model);
+    // weights_file is read again later, in whatever folder the process is then.
+    const std::filesystem::path folder = std::filesystem::absolute(*dir ? dir : ".").lexically_normal();
+    load(runtime, toml, folder.string(), diagnose, context, model);
   });
 }
 

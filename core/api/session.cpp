@@ -129,7 +129,15 @@ int32_t attnkit_sessions_read(attnkit_session* const* sessions, uint32_t n, cons
     for (uint32_t i = 0; last && i < n; ++i)
       if ((ends[i] = last[i]) > 1)
         fail(ATTN_INVALID, "last of session {} is {}: 0, the source goes on, or 1, it is complete", i, last[i]);
-    Session::read(all.span(), to_source(all.span().front()->model(), source, source_len), ends);
+    const auto sources = [&] {
+      try {
+        return to_source(all.span().front()->model(), source, source_len);
+      } catch (const Error& e) {
+        if (n == 1 || e.where() < 0) throw;
+        Session::fail_of(e.where(), e);
+      }
+    };
+    Session::read(all.span(), sources(), ends);
   });
 }
 

@@ -31,15 +31,20 @@ class Golden {
   SourceBatch source() const {
     if (source_len_.empty()) return {};
     const std::vector<int64_t>& shape = tensor("source").shape;
-    check_rows(shape, source_len_);
+    check_rows("source", 2 + !frames_.empty());
     if (frames_.empty()) return Ids{source_ids_.data(), shape[1], shape[0], shape[1], source_len_.data()};
     return SourceBatch::frames(frames_.data(), shape[1], shape[2], shape[0], source_len_.data());
   }
   Ids target() const {
     if (target_len_.empty()) return {};
     const std::vector<int64_t>& shape = tensor("target").shape;
-    check_rows(shape, target_len_);
+    check_rows("target", 2);
     return {target_ids_.data(), shape[1], shape[0], shape[1], target_len_.data()};
+  }
+
+  // Of the rows of scores.
+  const int32_t* lengths(const Model& model) const {
+    return model.has_decoder() ? target_len_.data() : model.frontend() ? nullptr : source_len_.data();
   }
 
   // Compares the real rows of what a layer put out, if the file has it.  lengths NULL: all rows are real.
@@ -75,21 +80,24 @@ class Golden {
   }
 
  private:
-  const StoredTensor& tensor(const char* name) const {
+  const StoredTensor& tensor(const std::string& name) const {
     const StoredTensor* t = file_.find(name);
     if (!t) fail(ATTN_INVALID, "{}: holds no {}, which the model takes", file_.path(), quote(name));
     return *t;
   }
-  std::vector<int32_t> ints(const char* name) const {
+  std::vector<int32_t> ints(const std::string& name) const {
     const StoredTensor& t = tensor(name);
     if (t.dtype != "I32") fail(ATTN_INVALID, "{}: {} must be I32, not {}", file_.path(), quote(name), t.dtype);
     std::vector<int32_t> values(t.data.size() / sizeof(int32_t));
     std::memcpy(values.data(), t.data.data(), t.data.size());
     return values;
   }
-  void check_rows(const std::vector<int64_t>& shape, const std::vector<int32_t>& lengths) const {
-    if (shape.size() < 2 || shape[0] != static_cast<int64_t>(lengths.size()))
-      fail(ATTN_INVALID, "{}: {} lengths for inputs of shape {}", file_.path(), lengths.size(), shape_text(shape));
+  void check_rows(const std::string& name, size_t dimensions) const {
+    const std::vector<int64_t>&shape = tensor(name).shape, &lengths = tensor(name + "_len").shape;
+    if (shape.size() != dimensions || lengths.size() != 1 || shape[0] != lengths[0])
+      fail(ATTN_INVALID, "{}: {} is of shape {} and its lengths of shape {}, where they must be {} and (rows)",
+           file_.path(), name, shape_text(shape), shape_text(lengths),
+           dimensions == 3 ? "(rows, length, features)" : "(rows, length)");
   }
 
   Weights file_;
@@ -118,7 +126,7 @@ int32_t attnkit_model_verify(const attnkit_model* model, const char* golden, att
     for (const int64_t n : shape) count *= n;
     std::vector<float> out(static_cast<size_t>(count));
     m.forward(source, target, out.data(), &probe);
-    file.compare("logits", shape, nullptr, out.data());
+    file.compare("logits", shape, shape.size() == 3 ? file.lengths(m) : nullptr, out.data());
     const Json document = {{"schema", "attnkit.verification/1"}, {"golden", golden}, {"layers", file.layers()}};
     *json = new attnkit_text{document.dump(-1, ' ', false, Json::error_handler_t::replace)};
   });

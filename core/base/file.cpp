@@ -68,6 +68,7 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   const auto size = static_cast<size_t>(status.st_size);
   if (size == 0) return made;
   void* at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (at == MAP_FAILED && errno == ENOMEM) throw std::bad_alloc();
   if (at == MAP_FAILED) fail_with_errno(path, "cannot be mapped into memory");
   made->bytes_ = {static_cast<const std::byte*>(at), size};
   return made;

@@ -16,7 +16,8 @@ void check(bool done) {
 }  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new(), [](void* of) { EVP_MD_CTX_free(context(of)); }) {
-  check(context_ && EVP_DigestInit_ex(context(context_.get()), EVP_sha256(), nullptr) == 1);
+  if (!context_) throw std::bad_alloc();
+  check(EVP_DigestInit_ex(context(context_.get()), EVP_sha256(), nullptr) == 1);
 }
 
 void Sha256::add(std::span<const std::byte> bytes) {

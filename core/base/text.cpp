@@ -120,12 +120,14 @@ std::string quote(std::string_view text) {
       break;
     }
     const size_t n = character(text.substr(i));
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (n == 0 || byte < 0x20 || byte == 0x7f)
-      out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : byte == '\r' ? "\\r" : fmt::format("\\x{:02x}", byte);
+    const std::string_view c = text.substr(i, std::max<size_t>(n, 1));
+    i += c.size();
+    if (n > 0 && !is_control(c))
+      out += c;
+    else if (c == "\n" || c == "\t" || c == "\r")
+      out += c == "\n" ? "\\n" : c == "\t" ? "\\t" : "\\r";
     else
-      out += text.substr(i, n);
-    i += std::max<size_t>(n, 1);
+      for (const char byte : c) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
   }
   return out + '"';
 }

@@ -57,6 +57,7 @@ class Wakes::Worker {
 };
 
 Wakes::Wakes(tbb::task_arena& arena) : tbb::task_scheduler_observer(arena) {
+  arena.initialize();  // an observer that fails to do it cannot be destroyed
   made_.before();
   observe(true);
 }

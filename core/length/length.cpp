@@ -212,7 +212,7 @@ std::unique_ptr<const Length> make_length(const Manifest& m, const Tokenizer* so
         const Weights weights = Weights::open(m.length_file, m.length_sha256);
         WeightReader reader(&weights, {}, diagnostics, m.length_place);
         Layers layers = read_layers(weights, {reader}, m.d_model);
-        reader.finish([](const std::string&) { return false; });
+        reader.finish([](const StoredTensor&) { return false; });
         return by_network(std::move(layers), max_length);
       });
     case Predict::reference:

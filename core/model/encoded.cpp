@@ -1,7 +1,5 @@
 #include "core/model/encoded.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 
@@ -11,16 +9,13 @@
 namespace attnkit::core {
 namespace {
 
-std::string weights_text(const Manifest& m) {
+std::string weights_text(const Manifest& m, const std::string& identity) {
   const std::string seed = m.weights_seed ? fmt::format("seed {}", *m.weights_seed) : "";
   if (m.weights_file.empty()) return seed;
   std::string file = m.weights_sha256;
   if (file.empty()) {
     const std::string path = std::filesystem::absolute(m.weights_file).lexically_normal().string();
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) fail(ATTN_INVALID, "{}: does not exist any more", path);
-    file = fmt::format("{} ({} bytes, changed at {}.{:09})", path, status.st_size, status.st_mtim.tv_sec,
-                       status.st_mtim.tv_nsec);
+    file = fmt::format("{} ({})", path, identity);
   }
   return seed.empty() ? file : fmt::format("{} and {}", file, seed);
 }
@@ -80,9 +75,9 @@ EncoderIdentity model_traits(const Manifest& m) {
   return traits;
 }
 
-EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry) {
+EncoderIdentity encoder_identity(const Manifest& m, const Registry& registry, const std::string& weights) {
   EncoderIdentity traits = model_traits(m);
-  traits.add("weights", weights_text(m));
+  traits.add("weights", weights_text(m, weights));
   traits.add("weights.type", weight_type_name(m.weights_type));
   for (const BlockChoice& block : m.blocks) {
     if (block.role != ATTN_ENCODER_SELF) continue;

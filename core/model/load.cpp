@@ -62,7 +62,8 @@ void check_pooled(const Model& model, Diagnostics& diagnostics) {
 
 // A tensor that another placement of the same weights uses: "<block>.<mechanism>...." of a mechanism that is not
 // chosen there, or a shared projection of a block whose mechanism has no such port.
-bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) {
+bool is_of_another_mechanism(const Manifest& manifest, const StoredTensor& tensor) {
+  const std::string& name = tensor.name;
   static const std::set<std::string> shared = {"q.weight", "k.weight", "v.weight", "o.weight",
                                                "q.bias",   "k.bias",   "v.bias",   "o.bias"};
   for (const BlockChoice& choice : manifest.blocks) {
@@ -77,7 +78,8 @@ bool is_of_another_mechanism(const Manifest& manifest, const std::string& name) 
     // An adapter is ignorable only where the model says that there are none.
     return word != choice.mechanism || (!manifest.adapters && name.starts_with(path + word + ".adapter."));
   }
-  if (!name.starts_with("model.")) return false;
+  // Checkpoints of other libraries begin names with the same word: there a mechanism's own is what their map says.
+  if (!name.starts_with("model.") || (manifest.weights_names && tensor.origin.empty())) return false;
   const std::string word = name.substr(6, name.find('.', 6) - 6);
   // If all blocks use it, none is left that could.
   return std::any_of(manifest.blocks.begin(), manifest.blocks.end(),
@@ -162,7 +164,7 @@ void Model::load(WeightReader& weights, Diagnostics& diagnostics) {
     common.insert(block->model_parameters().begin(), block->model_parameters().end());
   }
   for (const auto& [name, size] : common) parameters_ += size;
-  weights.finish([this](const std::string& name) { return is_of_another_mechanism(manifest_, name); });
+  weights.finish([this](const StoredTensor& tensor) { return is_of_another_mechanism(manifest_, tensor); });
 }
 
 void Model::load_block(const BlockChoice& choice, LayerReader& from, Diagnostics& diagnostics) {
@@ -259,7 +261,8 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
     if (weights) weights->release();
     model->length_ = make_length(m, model->vocabulary(false), diagnostics);
     if (model->has_encoder())
-      model->encoder_identity_ = std::make_shared<const EncoderIdentity>(encoder_identity(m, r.registry));
+      model->encoder_identity_ =
+          std::make_shared<const EncoderIdentity>(encoder_identity(m, r.registry, model->weights_identity_));
   } catch (const Stopped&) {
     return nullptr;
   } catch (const std::bad_alloc&) {

@@ -74,10 +74,12 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
 }
 
 const Plans& Transformer::plans(Workspace& ws, PlanKind kind, int64_t rows, int64_t tokens, int64_t past) const {
-  // Never so far that what is in the state already would not fit beside it.
+  // Never so far that what is in the state already would not fit beside it; then by whole 64s, for plans stay.
   const int64_t batch = plan_bound(rows),
                 capacity = kind == PlanKind::step ? manifest_.max_target() : manifest_.max_length;
-  const int64_t bound = plan_bound(tokens, capacity - past);
+  const int64_t room = capacity - past, near = (tokens + 63) / 64 * 64;
+  int64_t bound = plan_bound(tokens);
+  if (bound > room) bound = near <= room ? near : tokens;
   const PlanKey key{kind, batch, bound};
   // Plans once made stay, so a workspace keeps those it met: a step takes no lock.
   const Plans*& known = ws.plans[key];

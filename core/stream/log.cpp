@@ -5,15 +5,15 @@
 namespace attnkit::core::stream {
 namespace {
 
-// Of token i, which appended `grown` to a text that ends inside of a word unless it is empty.  Did a word begin?
-bool add(std::vector<WordSpan>& words, size_t i, std::string_view grown, bool inside) {
+// Of tokens first to last, which appended `grown` to a text that ends inside of a word, or not.  Did a word begin?
+bool add(std::vector<WordSpan>& words, size_t first, size_t last, std::string_view grown, bool inside) {
   bool begun = false;
   for (const char c : grown) {
     const bool before = inside;
     inside = c != ' ';
     if (!inside) continue;
-    if (!before) words.push_back({i, i});
-    words.back().last = i;
+    if (!before) words.push_back({first, last});
+    words.back().last = last;
     begun = begun || !before;
   }
   return begun;
@@ -24,15 +24,19 @@ bool add(std::vector<WordSpan>& words, size_t i, std::string_view grown, bool in
 std::vector<WordSpan> words_of(std::span<const int32_t> ids, const Detokenize& detokenize) {
   std::vector<WordSpan> words;
   size_t from = 0;    // the token that began the last word: what stands before it no longer matters
+  size_t next = 0;    // the first token that is not in it
   std::string known;  // the text from there on
   for (size_t i = 0; i < ids.size(); ++i) {
     std::string text = detokenize(ids.subspan(from, i + 1 - from));
+    if (text.ends_with("\ufffd") && i + 1 < ids.size()) continue;  // half a character, which the next one completes
     const std::string_view grown = std::string_view(text).substr(std::min(known.size(), text.size()));
-    if (add(words, i, grown, !known.empty())) {
-      from = i;
-      text = detokenize(ids.subspan(from, 1));
+    // A lone word mark may be a space at the end.
+    if (add(words, next, i, grown, !known.empty() && known.back() != ' ')) {
+      from = next;
+      text = detokenize(ids.subspan(from, i + 1 - from));
     }
     known = std::move(text);
+    next = i + 1;
   }
   return words;
 }

@@ -11,7 +11,8 @@
 
 namespace attnkit::core::stream {
 
-// The text of some tokens, trimmed; more tokens only append to it.
+// The text of some tokens, trimmed or not; more tokens only append to it, but for U+FFFD at its end, half a character,
+// and a space there.
 using Detokenize = std::function<std::string(std::span<const int32_t>)>;
 
 // The tokens that spell a word, both ends included.  Two words may share one.

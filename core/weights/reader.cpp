@@ -1,5 +1,6 @@
 #include "core/weights/reader.hpp"
 
+#include <algorithm>
 #include <attnkit/kernels/random.hpp>
 #include <cmath>
 
@@ -175,17 +176,23 @@ WeightType WeightReader::type_of(const std::string& name, WeightType wanted) con
   return found == types.end() ? WeightType::f32 : found->second;
 }
 
-void WeightReader::finish(const std::function<bool(const std::string&)>& ignorable) {
+void WeightReader::finish(const std::function<bool(const StoredTensor&)>& ignorable) {
   if (!file_) return;
+  // Checkpoints may hold what is tied twice.  Vectors may be equal without being one: norms before they are trained.
+  const auto is_copy = [](const StoredTensor& t, const StoredTensor& other) {
+    return t.shape.size() > 1 && !t.layout && !other.layout && t.dtype == other.dtype && t.shape == other.shape &&
+           std::ranges::equal(t.data, other.data);
+  };
   // A name map may give one tensor several names, of which a model takes what its ties leave.
   const auto is_taken_by_another_name = [&](const StoredTensor& t) {
     return std::any_of(file_->tensors().begin(), file_->tensors().end(), [&](const StoredTensor& other) {
-      return other.data.data() == t.data.data() && other.shape == t.shape && other.share.before == t.share.before &&
-             taken_.count(other.name);
+      const bool same =
+          other.data.data() == t.data.data() && other.shape == t.shape && other.share.before == t.share.before;
+      return taken_.count(other.name) && (same || is_copy(t, other));
     });
   };
   for (const StoredTensor& t : file_->tensors())
-    if (!taken_.count(t.name) && !t.alias && !ignorable(t.name) && !is_taken_by_another_name(t))
+    if (!taken_.count(t.name) && !t.alias && !ignorable(t) && !is_taken_by_another_name(t))
       wrong(ak::left_over_tensor,
             fmt::format("{}: tensor \"{}\" of shape {} belongs to nothing in this model", file_->path(), t.name,
                         shape_text(t.shape)),

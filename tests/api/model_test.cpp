@@ -6,6 +6,7 @@
 #include <attnkit/attnkit.hpp>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <string>
@@ -196,6 +197,13 @@ TEST(Model, GivesItsWeightsAsAFile) {
                          std::regex("\nsha256 = [^\n]*"), "");
   EXPECT_EQ(attnkit::Model(runtime, text, folder).translate("five euros"), model.translate("five euros"));
   std::remove(copy.c_str());
+  const std::string before = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+  const attnkit::Model here(runtime, manifest(), ".");
+  std::filesystem::current_path("/");
+  EXPECT_EQ(attnkit_model_weights(here.get(), &blob, &err), ATTN_OK) << err.message;
+  attnkit_blob_destroy(blob);
+  std::filesystem::current_path(before);
   EXPECT_EQ(attnkit_model_weights(model.get(), nullptr, &err), ATTN_INVALID);
 }
 

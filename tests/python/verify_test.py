@@ -41,6 +41,16 @@ class Verify(PackageTest):
         self.assertEqual((document["schema"], document["ok"], document["first"]), ("attnkit.verification/1", True, None))
         self.assertEqual(document["layers"][0]["error"], 0)
 
+    def test_what_stands_behind_a_row_does_not_count(self):
+        shape, values = self.tensors["logits"][1:]
+        self.write(target_len=("I32", [2], [2, 1]), logits=("F32", shape, [*values[:-shape[2]], *[9.0] * shape[2]]))
+        self.run_ok("verify", self.manifest)
+
+    def test_inputs_of_another_shape_are_refused(self):
+        for changes in ({"source": ("I32", [2, 3, 1], sum(SOURCE, []))}, {"target_len": ("I32", [1, 2], [2, 2])}):
+            self.write(**changes)
+            self.assertIn("where they must be (rows, length) and (rows)", self.run_code(6, "verify", self.manifest).err)
+
     def test_names_the_first_layer_that_differs(self):
         zeros = ("F32", [2, 2, tiny_model.WIDTH], [0.0] * 4 * tiny_model.WIDTH)
         self.write(decoder__cross__1=zeros, decoder__ffn__1=zeros)

@@ -2,10 +2,17 @@
 #include "core/base/file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <new>
 
 #include "core/base/error.hpp"
 #include "tests/core/base/temporary_file.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace attnkit::core {
 namespace {
@@ -26,6 +33,26 @@ TEST(File, OnlyRegularFilesAreRead) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THROW(read_file(pipe, 9), Error);  // and does not wait for a writer
   ::unlink(pipe.c_str());
+}
+
+TEST(File, WithoutRoomToMapItMemoryIsOut) {
+  if (sanitized) GTEST_SKIP() << "sanitizers reserve address space of their own";
+  const TemporaryFile file("");
+  std::filesystem::resize_file(file.path(), uintmax_t{1} << 40);
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{rlim_t{1} << 39, rlim_t{1} << 39};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      MappedFile::open(file.path());
+    } catch (const std::bad_alloc&) {
+      _exit(0);
+    }
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(File, RelativePathsStartFromTheFolder) {

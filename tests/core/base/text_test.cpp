@@ -19,6 +19,7 @@ TEST(Quote, KeepsMessagesOnOneLine) {
   EXPECT_EQ(quote("a\u00e4"), "\"a\u00e4\"");
   EXPECT_EQ(quote("a\nb\tc\rd\x01\x7f\xff"), "\"a\\nb\\tc\\rd\\x01\\x7f\\xff\"");
   EXPECT_EQ(quote("\x1b[31m\x1f "), "\"\\x1b[31m\\x1f \"");
+  EXPECT_EQ(quote("a\u009b31m"), "\"a\\xc2\\x9b31m\"");
   EXPECT_EQ(quote(std::string(100, 'x')), "\"" + std::string(60, 'x') + "...\"");
 }
 

@@ -3,20 +3,47 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "tests/support/sanitized.hpp"
+
 using namespace attnkit::core;
 
 namespace {
+
+// oneTBB's arena is made before anything watches it.
+TEST(Threads, WithoutMemoryAreRefused) {
+  if (sanitized) GTEST_SKIP() << "sanitizers reserve address space of their own";
+  for (rlim_t more = 0; more < 20'000'000; more += 500'000) {
+    const pid_t child = fork();
+    if (child == 0) {
+      rlim_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlim_t most = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + more;
+      const rlimit limit{most, most};
+      setrlimit(RLIMIT_AS, &limit);
+      try {
+        const Threads threads(2);
+      } catch (const std::bad_alloc&) {
+      }
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << more << " bytes more: signal " << WTERMSIG(status);
+  }
+}
 
 TEST(Threads, CoversEveryIndexOnceInPiecesOfAtLeastTheGrain) {
   for (const uint32_t workers : {1u, 2u, 4u, 7u}) {

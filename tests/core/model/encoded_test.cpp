@@ -132,7 +132,7 @@ TEST(Encoded, KnowsWeightsByTheirFileOrDigest) {
   std::filesystem::last_write_time(shared.folder().path() + "/w.safetensors", now + std::chrono::seconds(1));
   EXPECT_NE(shared.refusal(manifest).find("weights is "), std::string::npos) << "changed since";
   std::filesystem::last_write_time(shared.folder().path() + "/w.safetensors", now);
-  EXPECT_EQ(shared.refusal(manifest), "");
+  EXPECT_NE(shared.refusal(manifest).find("weights is "), std::string::npos) << "a date that was put back";
   std::filesystem::copy(shared.folder().path() + "/w.safetensors", shared.folder().path() + "/copy.safetensors");
   EXPECT_NE(shared.refusal(replaced(manifest, "w.safetensors", "copy.safetensors")).find("weights"), std::string::npos);
 }

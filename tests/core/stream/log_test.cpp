@@ -7,17 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "core/base/text.hpp"
+
 namespace attnkit::core::stream {
 namespace {
 
 // '_' marks the beginning of a word, "" is a special token.
-std::vector<WordSpan> spans(const std::vector<std::string>& tokens) {
+std::vector<WordSpan> spans(const std::vector<std::string>& tokens, bool trimmed = true) {
   std::vector<int32_t> ids(tokens.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
   return words_of(ids, [&](std::span<const int32_t> some) {
     std::string text;
     for (const int32_t id : some)
       for (const char c : tokens[static_cast<size_t>(id)]) text += c == '_' ? ' ' : c;
+    if (const size_t whole = valid_utf8(text); whole < text.size()) text = text.substr(0, whole) + "\ufffd";
+    if (!trimmed) return text.starts_with(' ') ? text.substr(1) : text;
     const size_t first = text.find_first_not_of(' ');
     return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
   });
@@ -39,6 +43,17 @@ TEST(Words, ALoneMarkBelongsToNone) {
 TEST(Words, SpecialsBelongToNone) {
   EXPECT_EQ(spans({"", "_one", "", "s", "_two", ""}), (Spans{{1, 3}, {4, 4}}));
   EXPECT_EQ(spans({"_one", "_", "", "s"}), (Spans{{0, 0}, {3, 3}}));
+}
+
+TEST(Words, ALoneMarkMayBeASpaceAtTheEnd) {
+  EXPECT_EQ(spans({"_open", "_the", "_", "~", "_now"}, false), (Spans{{0, 0}, {1, 1}, {3, 3}, {4, 4}}));
+  EXPECT_EQ(spans({"_", "_", "x", "_y"}, false), (Spans{{2, 2}, {3, 3}}));
+}
+
+TEST(Words, ACharacterOfSeveralTokens) {
+  for (const bool trimmed : {true, false})
+    EXPECT_EQ(spans({"caf", "\xc3", "\xa9", "_noir", "_", "\xe4\xb8", "\xad", "_x", "\xc3"}, trimmed),
+              (Spans{{0, 2}, {3, 3}, {5, 6}, {7, 8}}));
 }
 
 TEST(Words, TokensThatSpanWords) {
