@@ -225,6 +225,9 @@ void check_run(const Mechanism& mechanism, const Plan& plan, const attn_run& run
   check_lengths("q_pos", run.q_pos, run.batch, far);
   check_lengths("k_pos", run.k_pos, run.batch, far);
   check_totals("q_total", run.q_total, run.q_len, run.batch, run.queries, request.flags & ATTN_KNOWS_Q_TOTAL);
+  // The keys of self attention are of that sequence too.
+  if (mechanism.block().role != ATTN_DECODER_CROSS)
+    check_totals("q_total", run.q_total, run.k_len, run.batch, run.keys, request.flags & ATTN_KNOWS_Q_TOTAL);
   check_totals("k_total", run.k_total, run.k_len, run.batch, run.keys, request.flags & ATTN_KNOWS_K_TOTAL);
   if (plan.info().flags & ATTN_WITHIN_TOTAL) check_within(run);
   if ((request.flags & ATTN_PREFIX) && !run.visible)

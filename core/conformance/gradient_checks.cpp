@@ -1,5 +1,6 @@
 // Laws of gradients: those of the run itself, added up where they are learned, flowing back only where the run flowed.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/conformance/law.hpp"
@@ -29,6 +30,15 @@ bool same_rows(const Array& a, const Array& b, const Rows& rows) {
   return true;
 }
 
+bool finite_rows(const Array& a, const Rows& rows) {
+  for (int64_t b = 0; b < a.batch; ++b)
+    for (int64_t h = 0; h < a.heads; ++h)
+      for (int64_t i = rows.from; i < std::min(rows.to, a.rows); ++i)
+        for (int64_t c = 0; c < a.width; ++c)
+          if (!std::isfinite(a.at(b, h, i, c))) return false;
+  return true;
+}
+
 // Ends the law where nothing has a gradient.
 void needs_backward(const Law& law) {
   if (!law.mech().plugin().backward) throw NotApplicable{"it has no backward pass"};
@@ -49,6 +59,14 @@ void spoil(Array& a, int64_t b, int64_t from) {
   const Array old = a;
   a.set([&](int64_t row, int64_t h, int64_t i, int64_t c) {
     return row == b && i >= from ? std::numeric_limits<float>::quiet_NaN() : old.at(row, h, i, c);
+  });
+}
+
+// These rows of the whole batch become NaN.
+void spoil(Array& a, const Rows& rows) {
+  const Array old = a;
+  a.set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+    return rows.has(i) ? std::numeric_limits<float>::quiet_NaN() : old.at(b, h, i, c);
   });
 }
 
@@ -250,10 +268,45 @@ int flows_back(Law& law, uint32_t flags, const Call& call) {
   return times;
 }
 
+// In a causal block, where queries are no keys as well: NaN from a cut on reaches no gradient of a query before it, and
+// NaN in queries before it and in the gradients of their outputs none of a key from it on.
+void keeps_nan(Law& law) {
+  const int64_t n = 70;
+  const Call call = law.with_totals({}, 2, n);
+  const Inputs in = law.inputs(2, n);
+  const size_t out = law.mech().output();
+  const auto hold_finite = [&](uint32_t kind, const Rows& rows, const Rows& nan, bool in_keys) {
+    Inputs changed = in;
+    for (size_t p = 0; p < in.arrays.size(); ++p)
+      if (law.port(p).kind == ATTN_QUERY || (in_keys && law.port(p).kind == ATTN_KEY)) spoil(changed.arrays[p], nan);
+    Training<float> training = law.train(changed, call);
+    Gradients<float> grads = training.gradients();
+    spoil(grads[out], nan);
+    training.backward(grads);
+    for (size_t p = 0; p < grads.size(); ++p)
+      hold(law.port(p).kind != kind || finite_rows(grads[p], rows),
+           "NaN in rows {} to {} reaches the gradient of {} in rows {} to {}", nan.from, nan.to, law.port(p).name,
+           rows.from, rows.to);
+  };
+  for (const int64_t cut : {1, 17, 64}) {
+    const Rows before{0, cut}, after{cut, n};
+    Inputs first = in, changed = in;
+    for (size_t p = 0; p < in.arrays.size(); ++p)
+      if (law.port(p).kind == ATTN_QUERY)
+        changed.arrays[p].set([&](int64_t b, int64_t h, int64_t i, int64_t c) {
+          return in.arrays[p].at(b, h, i, c) * (before.has(i) ? -1.5f : 1);
+        });
+    if (!same_rows(run_whole(first, 0, call), run_whole(changed, 0, call), after)) continue;
+    hold_finite(ATTN_QUERY, before, after, true);
+    hold_finite(ATTN_KEY, after, before, false);
+  }
+}
+
 void causality(Law& law) {
   needs_backward(law);
   const int times = flows_back(law, 0, law.with_totals({}, 2, 70));
   hold(!law.causal() || times >= 3, "in a causal block the future reaches an output");
+  if (law.causal()) keeps_nan(law);
 }
 
 // Row b of the batch is 3 b keys behind.
@@ -513,8 +566,8 @@ constexpr Check all[] = {
      Draws::none},
     {"gradient", "padding", "padding has no gradient and changes none", nullptr, padding},
     {"gradient", "visible", "keys that nobody sees have no gradient", nullptr, visible, kCross},
-    {"gradient", "causality", "gradients flow back only where the run flowed", nullptr, causality, kAnywhere,
-     Draws::none},
+    {"gradient", "causality", "gradients, and NaN in them, flow back only where the run flowed", nullptr, causality,
+     kAnywhere, Draws::none},
     {"gradient", "prefixes", "gradients come from queries that see", nullptr, from_queries_that_see, kCross,
      Draws::none},
     {"gradient", "batch_rows", "batch rows are independent of each other and of their order", nullptr, batch_rows},

@@ -1,5 +1,6 @@
 // Laws of who may influence whom: not the future, not padding, not other rows, not other heads.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/conformance/law.hpp"
@@ -34,10 +35,20 @@ void overwrite(Inputs& in, Other with, Which which) {
   }
 }
 
+// The whole sequence in f64.
+Array64 wide(const Law& law, const Inputs& in) {
+  Inputs64 inputs(in);
+  const Array& out = in.arrays[law.mech().output()];
+  const Call call = law.with_totals({}, out.batch, out.rows);
+  return law.may_refuse([&] { return run_whole(inputs, 0, call); });
+}
+
 void future(Law& law) {
   const int64_t n = law.length(100);
   Inputs in = law.inputs(2, n);
   const Array out = law.may_refuse([&] { return law.whole(in); });
+  const bool has_f64 = law.mech().plugin().backward != nullptr;
+  const Array64 out64 = has_f64 ? wide(law, in) : Array64{};
   for (const int64_t usual : {1, 15, 16, 17, 50, 99})
     for (const Other other : {Other::kNumbers, Other::kNan, Other::kInfinity}) {
       const int64_t cut = law.drawn(usual, 1, n);
@@ -49,6 +60,14 @@ void future(Law& law) {
         for (int64_t h = 0; h < out.heads; ++h)
           hold(same_bits(out, b, h, got, b, h, cut), "{} from row {} on changes an output before it", name_of(other),
                cut);
+      if (!has_f64 || other == Other::kNumbers) continue;
+      const Array64 got64 = wide(law, changed);
+      for (int64_t b = 0; b < 2; ++b)
+        for (int64_t h = 0; h < out.heads; ++h)
+          for (int64_t i = 0; i < cut; ++i)
+            for (int64_t c = 0; c < out.width; ++c)
+              hold(std::isfinite(got64.at(b, h, i, c)) || !std::isfinite(out64.at(b, h, i, c)),
+                   "{} from row {} on reaches row {} of an output in f64", name_of(other), cut, i);
     }
 }
 

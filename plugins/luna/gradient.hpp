@@ -11,7 +11,8 @@
 //   dw = V_t G / t,   dl = s/t w (dw - sum w dw),   dq = dl K_t,   R = sum w G^T / t,   R' = sum dl q^T
 //   dv = R^T A,   dk = R'^T A,   da = w'(a) (R v + R' k),   dpk = da^T pq,   dpq = sum da pk
 //
-// A block of queries meets what lies before its keys through the sums and its own keys by masked products.
+// A block of queries meets what lies before its keys through the sums and its own keys by products within what each
+// query sees, so that no NaN comes from what it does not.
 #pragma once
 #include <attnkit/kernels/scores.hpp>
 #include <limits>
@@ -295,12 +296,18 @@ struct Recurrence {
   // Queries [from, to), all of which see keys [0, begin), and some of [begin, end), at most kRows of them.
   struct Block {
     int64_t from, to, begin, end;
+    // Which of its keys each query sees, and which queries see each key.
+    simd::Span seen[kRows], readers[kRows];
     int64_t queries() const { return to - from; }
     int64_t keys() const { return end - begin; }
   };
   Block block(int64_t from) const {
     const int64_t to = std::min(from + kRows, sight.queries), end = sight.seen(to - 1);
-    return {from, to, from > 0 ? sight.seen(from - 1) : std::max<int64_t>(0, end - kRows), end};
+    Block q{from, to, from > 0 ? sight.seen(from - 1) : std::max<int64_t>(0, end - kRows), end, {}, {}};
+    for (int64_t i = 0; i < q.queries(); ++i)
+      q.seen[i] = {0, std::clamp<int64_t>(sight.seen(from + i) - q.begin, 0, q.keys())};
+    simd::turn_spans(q.seen, q.queries(), q.keys(), q.readers);
+    return q;
   }
   simd::Matrix<const Real> rows(const View<const Real>& view, int64_t from, int64_t to, int64_t columns) const {
     return {view.row(b, h, from), to - from, columns, view.next};
@@ -332,13 +339,10 @@ struct Recurrence {
     turn(x.v.row(b, h, q.begin), x.v.next, q.keys(), e, p.vt, kRows);
   }
 
-  // to = a b^T for the queries and keys of a block, 0 where a query does not see a key; bt: [inner][kRows].
-  void pair(const Block& q, const simd::Factor<Real>& a, const Real* bt, int64_t inner, Real* to) const {
+  // to = a b^T for the queries and keys of a block; bt: [inner][kRows].
+  static void pair(const Block& q, const simd::Factor<Real>& a, const Real* bt, int64_t inner, Real* to) {
     const int64_t columns = simd::whole_lanes(q.keys());
     multiply<Real>(a, {bt, inner, columns, kRows}, {to, q.queries(), columns, kRows});
-    for (int64_t i = 0; i < q.queries(); ++i)
-      std::fill(to + i * kRows + std::min(sight.seen(q.from + i) - q.begin, columns), to + i * kRows + columns,
-                Real{0});
   }
 
   // Keys [from, to), which are loaded, enter K_t and V_t.
@@ -366,7 +370,7 @@ struct Recurrence {
       const auto queries = left(rows(x.q, q.from, q.to, d));
       multiply<Real>(queries, {p.keys, d, lanes, lanes}, {w, q.queries(), lanes, lanes});
       pair(q, queries, p.kt, d, p.qk);
-      simd::product<Real>({p.qk, kRows}, {p.a, q.keys(), lanes, lanes}, {w, q.queries(), lanes, lanes});
+      simd::product_within<Real>(q.seen, {p.qk, kRows}, {p.a, q.keys(), lanes, lanes}, {w, q.queries(), lanes, lanes});
       attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.queries(); ++i)
           attnkit::softmax<decltype(isa)>(w + i * lanes, live, by / static_cast<Real>(sight.seen(from + i)));
@@ -384,7 +388,7 @@ struct Recurrence {
     turn(sums, lanes, columns, live, p.flat, p.row);
     simd::product<Real>({by, lanes}, {p.flat, live, columns, p.row}, rows_to);
     pair(q, {by, lanes}, p.at, live, p.pairs);
-    simd::product<Real>({p.pairs, kRows}, rows(of, q.begin, q.end, columns), rows_to);
+    simd::product_within<Real>(q.seen, {p.pairs, kRows}, rows(of, q.begin, q.end, columns), rows_to);
   }
 
   void forward(const View<Real>& o) const {
@@ -407,7 +411,7 @@ struct Recurrence {
       const auto given = left(rows(g.o, q.from, q.to, e));
       multiply<Real>(given, {p.values, e, lanes, lanes}, {dl, q.queries(), lanes, lanes});
       pair(q, given, p.vt, e, p.gv);
-      simd::product<Real>({p.gv, kRows}, {p.a, q.keys(), lanes, lanes}, {dl, q.queries(), lanes, lanes});
+      simd::product_within<Real>(q.seen, {p.gv, kRows}, {p.a, q.keys(), lanes, lanes}, {dl, q.queries(), lanes, lanes});
       attnkit::in_vectors<Real>([&](auto isa) __attribute__((always_inline)) {
         for (int64_t i = 0; i < q.queries(); ++i) {
           const auto t = static_cast<Real>(sight.seen(q.from + i));
@@ -448,8 +452,11 @@ struct Recurrence {
       load(from, to);
     multiply<Real>(left(k), {p.rkt, d, lanes, lanes}, da);
     simd::product<Real>(left(v), {p.rvt, e, lanes, lanes}, da);
-    const auto add = [&](const View<Real>& to_rows, const simd::Factor<Real>& a, const simd::Matrix<const Real>& rows) {
-      if (to_rows) simd::product<Real>(a, rows, {to_rows.row(b, h, from), n, rows.columns, to_rows.next});
+    const auto add = [&](const View<Real>& to_rows, const simd::Factor<Real>& a, const simd::Matrix<const Real>& rows,
+                         const simd::Span* spans = nullptr) {
+      if (!to_rows) return;
+      const simd::Matrix<Real> sums{to_rows.row(b, h, from), n, rows.columns, to_rows.next};
+      spans ? simd::product_within<Real>(spans, a, rows, sums) : simd::product<Real>(a, rows, sums);
     };
     add(g.k, {p.a, lanes}, {p.rk, live, d, p.row});
     add(g.v, {p.a, lanes}, {p.rv, live, e, p.row});
@@ -458,12 +465,12 @@ struct Recurrence {
       const Real *w = p.w + q->from * lanes, *dl = p.dl + q->from * lanes;
       pair(*q, left(queries), p.kt, d, p.qk);
       pair(*q, left(given), p.vt, e, p.gv);
-      simd::product<Real>({p.qk, 1, kRows}, {dl, q->queries(), lanes, lanes}, da);
-      simd::product<Real>({p.gv, 1, kRows}, {w, q->queries(), lanes, lanes}, da);
+      simd::product_within<Real>(q->readers, {p.qk, 1, kRows}, {dl, q->queries(), lanes, lanes}, da);
+      simd::product_within<Real>(q->readers, {p.gv, 1, kRows}, {w, q->queries(), lanes, lanes}, da);
       pair(*q, {dl, lanes}, p.at, live, p.pairs);
-      add(g.k, {p.pairs, 1, kRows}, queries);
+      add(g.k, {p.pairs, 1, kRows}, queries, q->readers);
       pair(*q, {w, lanes}, p.at, live, p.pairs);
-      add(g.v, {p.pairs, 1, kRows}, given);
+      add(g.v, {p.pairs, 1, kRows}, given, q->readers);
     }
     for (int64_t i = 0; i < n * lanes; ++i) p.da[i] *= p.slope[i];
     add(g.pk, {p.da, lanes}, {pq, live, d, width});

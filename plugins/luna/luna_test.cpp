@@ -477,6 +477,10 @@ TEST(Luna, Refuses) {
   expect_refused(cross, request(ATTN_PREFIX), "pack anew for every length");
   expect_refused(cross, request(ATTN_STREAM), "a source that grows would change it");
   EXPECT_NO_THROW(Planned(cross, request(ATTN_STREAM | ATTN_KNOWS_K_TOTAL)));
+  const Mechanism wide(plugin(), make_block(ATTN_ENCODER_SELF, false, 1, 65536, 65536),
+                       {{"projection", int64_t{4096}}});
+  expect_refused([&] { Planned(wide, make_request(1 << 18, 3, 1)); },
+                 "a run of batch 262144, 3 queries and 1 keys counts more operations", -1, ATTN_INVALID);
 }
 
 TEST(Luna, FillsAsThePaperInitialises) {

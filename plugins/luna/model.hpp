@@ -159,7 +159,7 @@ struct Model {
   // Adds what is the same on every device to info.
   void count(const attnkit::Request& r, attnkit::Info& info) const {
     info.state(r, memory_size(shape));
-    info.flops = static_cast<uint64_t>(r.batch) * flops(r);
+    info.count(r, r.batch, flops(r));
     if (r.batch > 0 && r.queries + r.keys > 0) info.bytes_read -= r.real_bytes(unread(r));
   }
 

@@ -49,11 +49,7 @@ struct Model {
   // Throws Refusal, or fills what is the same on every device.
   void count(const attnkit::Request& r, attnkit::Info& info) const {
     refuse(r);
-    const uint64_t head = shape.flops(r.queries, r.keys);
-    if (static_cast<double>(r.batch * shape.heads) * static_cast<double>(head) > 0x1p62)
-      throw attnkit::invalid("a run of batch ", r.batch, " and ", r.queries, " tokens counts more operations than 64 ",
-                             "bits hold: ask for less");
-    info.flops = static_cast<uint64_t>(r.batch * shape.heads) * head;
+    info.count(r, r.batch * shape.heads, shape.flops(r.queries, r.keys));
   }
 
   attn_block block;

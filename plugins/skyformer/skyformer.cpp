@@ -334,12 +334,8 @@ struct Skyformer {
 
   Plan plan(const attnkit::Request& r, attnkit::Info& info) const {
     check(r);
-    const auto head = static_cast<uint64_t>(model.flops(r.queries + r.keys));
-    if (static_cast<double>(r.batch * model.heads) * static_cast<double>(head) > 0x1p62)
-      throw attnkit::invalid("a run of batch ", r.batch, " and ", r.queries, " tokens counts more operations than 64 ",
-                             "bits hold: ask for less");
     if (works(r))
-      info.flops = static_cast<uint64_t>(r.batch * model.heads) * head;
+      info.count(r, r.batch * model.heads, static_cast<uint64_t>(model.flops(r.queries + r.keys)));
     else
       info.bytes_read = 0;
     Plan plan{simd::Staged::measure<Shared, Own>(model), 0};

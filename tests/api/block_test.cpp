@@ -354,6 +354,16 @@ TEST(Block, NamesWhatIsWrongWithARun) {
     EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
   }
   {
+    Fixture f(ATTN_DECODER_SELF, 1, "cosformer");
+    f.request.flags = ATTN_KNOWS_Q_TOTAL;
+    const double none = 0;
+    f.run.q_total = &none;
+    f.run.queries = f.ports[0].shape[2] = f.ports[3].shape[2] = 0;
+    expect_refused(f, "q_total[0] is 0");  // the keys are of that sequence too
+    f.run.keys = f.ports[1].shape[2] = f.ports[2].shape[2] = 0;
+    EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  }
+  {
     Fixture f;
     f.run.struct_size = 8;
     expect_refused(f, "struct_size");

@@ -294,6 +294,13 @@ struct Info : attn_info {
     scratch_bytes = worker_bytes * r.workers;
     return worker_bytes;
   }
+  // flops are so many times `each`; throws where 64 bits do not hold them.
+  void count(const Request& r, int64_t times, uint64_t each) {
+    if (static_cast<double>(times) * static_cast<double>(each) > 0x1p62)
+      throw invalid("a run of batch ", r.batch, ", ", r.queries, " queries and ", r.keys,
+                    " keys counts more operations than 64 bits hold: ask for less");
+    flops = static_cast<uint64_t>(times) * each;
+  }
   // Memory under ATTN_TRAIN: saved numbers of the plan's type, and backward's scratch of each
   // worker and of all together.
   void train(const Request& r, int64_t saved, uint64_t worker_bytes, uint64_t shared_bytes = 0) {

@@ -192,6 +192,12 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(UNSEEN_GRADIENT) && run->visible != NULL && run->queries == 20) row[(run->keys - 1) * dv->stride[2]] = 1;
   if (AT(FUTURE_GRADIENT) && run->queries == 70 && run->visible == NULL)
     row[20 * dv->stride[2]] += ((const float*)given->data + b * given->stride[0] + h * given->stride[1])[0];
+  if (AT(NAN_GRADIENT) && run->queries == 70 && run->visible == NULL)
+    row[20 * dv->stride[2]] += 0 * ((const float*)given->data + b * given->stride[0] + h * given->stride[1])[0];
+  const attn_tensor* v = &run->ports[1];
+  if (AT(NAN_QUERY_GRADIENT) && run->queries == 70 && run->keys == 70 && run->visible == NULL && dq->data != NULL)
+    ((float*)dq->data + b * dq->stride[0] + h * dq->stride[1])[0] +=
+        0 * ((const float*)v->data + b * v->stride[0])[65 * v->stride[2]];
   if (AT(PREFIX_GRADIENT) && run->queries == 70 && run->visible != NULL)
     row[60 * dv->stride[2]] += ((const float*)given->data + b * given->stride[0] + h * given->stride[1])[0];
   if (AT(ROW_GRADIENT) && run->batch == 4 && run->queries == 33 && plain) row[0] += (float)b;
@@ -215,7 +221,10 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
 #define NAME(name) name##_f64
 static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct reach* r, int64_t b, int64_t h,
                         int64_t i, double* o) {
-  (void)plan, (void)run, (void)r, (void)b, (void)h, (void)i, (void)o;
+  const attn_tensor* v = &run->ports[1];
+  (void)plan, (void)h;
+  if (AT(FUTURE_NAN) && r->causal && i == 14 && run->queries == 100)
+    o[0] += 0 * ((const double*)v->data + b * v->stride[0])[15 * v->stride[2]];
 }
 static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* grad, const struct reach* r, int64_t b,
                                         int64_t h) {

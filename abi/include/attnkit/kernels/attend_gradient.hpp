@@ -20,11 +20,7 @@ namespace attnkit::attend {
 
 constexpr int64_t kTile = 64;
 
-// Rows [begin, end) of queries or of keys.
-struct Span {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
+using simd::Span;  // rows of queries or of keys
 
 // x = 2^x in each lane for what is about 1 at most, 0 below 2^-100; NaN stays NaN.
 template <class V>
@@ -114,26 +110,6 @@ void run_f64(const attn_run& run, const QkvPorts& ports, const Widths& w, double
       if (double* lse = saved<double>(run, w, b, h)) lse[i] = max + std::log(sum);
     }
   });
-}
-
-// C += A B over the places spans[r] of each row r of A alone.  Spans begin and end later from row to row.
-template <class Real>
-void product_within(const Span* spans, const simd::Factor<Real>& a, const simd::Matrix<const Real>& b,
-                    const simd::Matrix<Real>& c) {
-  const auto part = [&](int64_t r, int64_t rows, int64_t from, int64_t to) {
-    if (from < to)
-      simd::product<Real>({a.data + r * a.row + from * a.step, a.row, a.step},
-                          {b.data + from * b.row, to - from, b.columns, b.row},
-                          {c.data + r * c.row, rows, c.columns, c.row});
-  };
-  constexpr int64_t kRows = 8;  // which go together where they all have places
-  for (int64_t r = 0; r < c.rows; r += kRows) {
-    const int64_t stop = std::min(c.rows, r + kRows);
-    const Span all{std::min(spans[stop - 1].begin, spans[r].end), spans[r].end};
-    for (int64_t i = r; i < stop; ++i) part(i, 1, spans[i].begin, std::min(spans[i].end, all.begin));
-    part(r, stop - r, all.begin, all.end);
-    for (int64_t i = r; i < stop; ++i) part(i, 1, std::max(spans[i].begin, all.end), spans[i].end);
-  }
 }
 
 // One backward call.  Of tiles of weights and slopes, [queries][kTile], of which it is told the row and the head, a
@@ -236,16 +212,13 @@ struct Gradient {
           for (int64_t j = 0; j < m; ++j) p.slopes[i * kTile + j] *= all.scale;
       }
       Span reading[kTile];  // which queries see each key
-      for (int64_t j = 0, begin = 0, end = 0; seen && j < m; reading[j++] = {begin, end}) {
-        while (begin < n && seen[begin].end <= j) ++begin;
-        while (end < n && seen[end].begin <= j) ++end;
-      }
+      if (seen) simd::turn_spans(seen, n, m, reading);
       const Span* readers = seen ? reading : nullptr;
       const auto sum = [&](const View<Real>& to, int64_t head, const Span& rows, const Span* spans,
                            const simd::Factor<Real>& a, const simd::Matrix<const Real>& of) {
         if (!to) return;
         const simd::Matrix<Real> into{to.row(b, head, rows.begin), rows.size(), of.columns, to.next};
-        spans ? product_within<Real>(spans, a, of, into) : simd::product<Real>(a, of, into);
+        spans ? simd::product_within<Real>(spans, a, of, into) : simd::product<Real>(a, of, into);
       };
       if (to_keys) sum(all.g.v, kv, keys, readers, {p.weights, 1, kTile}, given);
       if (to_keys) sum(all.g.k, kv, keys, readers, {p.slopes, 1, kTile}, q);

@@ -12,8 +12,9 @@
 // where n_il is H_il / z_il if each latent has a denominator of its own, and n_i if all have one.
 //
 // As in kernels/linear/gradient.hpp a block of queries meets the keys that all of them see through S or R and the
-// others by masked products.  m_l is the largest logit of the keys that a block's queries see; a block ends where m_l
-// would outgrow what its first query sees by kGrowth, so that no exponential overflows and no query's keys all vanish.
+// others by products within what each query sees, so that no NaN comes from what it does not.  m_l is the largest logit
+// of the keys that a block's queries see; a block ends where m_l would outgrow what its first query sees by kGrowth, so
+// that no exponential overflows and no query's keys all vanish.
 //
 // The first scan leaves 3 l numbers of a query for the second, of kTile queries at a time.  These tiles come last
 // first, each in both scans before the next: the sums that they begin with are made once before, and those of up to
@@ -148,6 +149,7 @@ struct Head {
   int64_t tile = 0;                    // its first query
   int64_t window = 0, window_end = 0;  // keys whose logits are in p.logits
   int64_t loaded = 0, loaded_end = 0;  // keys whose B is in p.b
+  simd::Span seen[kBlock]{}, readers[kBlock]{};
 
   // Queries [from, to), all of which see keys [0, lo), and some keys up to hi.
   struct Block {
@@ -302,17 +304,19 @@ struct Head {
     transpose_rows(p.g, p.e, q.size(), shape.values, p.gt, kBlock);
   }
 
-  // [keys][queries] = left_j . right_i of a block of queries and keys [from, to), 0 where a query does not see a key.
+  // Which of keys [from, to) each query of a block sees, and which queries see each of these.
+  void look(const Block& q, int64_t from, int64_t to) {
+    for (int64_t i = 0; i < q.size(); ++i)
+      seen[i] = {0, std::clamp<int64_t>(sight.seen(q.from + i) - from, 0, to - from)};
+    simd::turn_spans(seen, q.size(), to - from, readers);
+  }
+
+  // [keys][queries] = left_j . right_i of a block of queries and keys [from, to).
   void weigh(const Block& q, int64_t from, int64_t to, const simd::Factor<Real>& left, const Real* right, int64_t inner,
              Real* weights) const {
     const int64_t keys = to - from;
     std::fill(weights, weights + keys * kBlock, Real{0});
     simd::product<Real>(left, {right, inner, q.lanes(), kBlock}, {weights, keys, q.lanes(), kBlock});
-    int64_t unseen = 0;
-    for (int64_t j = 0; j < keys; ++j) {
-      while (unseen < q.size() && sight.seen(q.from + unseen) <= from + j) ++unseen;
-      std::fill(weights + j * kBlock, weights + j * kBlock + unseen, Real{0});
-    }
   }
   void weigh_values(const Block& q, int64_t from, int64_t to) const {
     weigh(q, from, to, {x.v.row(b, h, from), x.v.next}, p.gt, shape.values, p.weights);
@@ -409,15 +413,18 @@ struct Head {
     std::fill(p.gt, p.gt + p.e * kBlock, Real{0});
     const simd::Matrix<Real> ot{p.gt, shape.values, q.lanes(), kBlock};
     simd::product<Real>({st, p.row}, {p.at, shape.latents, q.lanes(), kBlock}, ot);
+    for (int64_t i = 0; i < q.size(); ++i)
+      for (int64_t c = 0; c < shape.values; ++c) x.o.row(b, h, q.from + i)[c] = p.gt[c * kBlock + i];
+    const simd::Matrix<Real> o{x.o.row(b, h, q.from), q.size(), shape.values, x.o.next};
     for (int64_t from = q.lo, to; from < q.hi; from = to) {
       to = std::min(from + kBlock, q.hi);
       load_keys(from, to);
+      look(q, from, to);
       weigh_latents(q, from, to);
-      simd::product<Real>({x.v.row(b, h, from), 1, x.v.next}, {p.scores, to - from, q.lanes(), kBlock}, ot);
+      simd::product_within<Real>(seen, {p.scores, 1, kBlock}, {x.v.row(b, h, from), to - from, shape.values, x.v.next},
+                                 o);
       append(from, to);
     }
-    for (int64_t i = 0; i < q.size(); ++i)
-      for (int64_t c = 0; c < shape.values; ++c) x.o.row(b, h, q.from + i)[c] = p.gt[c * kBlock + i];
   }
 
   // The gradients of a block's queries; A n of them.
@@ -428,8 +435,9 @@ struct Head {
     for (int64_t from = q.lo, to; from < q.hi; from = to) {
       to = std::min(from + kBlock, q.hi);
       load_keys(from, to);
+      look(q, from, to);
       weigh_values(q, from, to);
-      simd::product<Real>({p.weights, 1, kBlock}, {p.b, to - from, p.row, p.row}, read);
+      simd::product_within<Real>(seen, {p.weights, 1, kBlock}, {p.b, to - from, p.row, p.row}, read);
       append(from, to);
     }
     in_vectors<Real>([&](auto) __attribute__((always_inline)) {
@@ -456,10 +464,11 @@ struct Head {
     simd::product<Real>({x.v.row(b, h, from), x.v.next}, {st, shape.values, p.row, p.row}, db);
     simd::product<Real>({p.b, p.row}, {p.s, shape.latents, p.e, p.e}, dv);
     if (q) {
+      look(*q, from, to);
       weigh_values(*q, from, to);
       weigh_latents(*q, from, to);
-      simd::product<Real>({p.weights, kBlock}, {a(*q), q->size(), p.row, p.row}, db);
-      simd::product<Real>({p.scores, kBlock}, {p.g, q->size(), p.e, p.e}, dv);
+      simd::product_within<Real>(readers, {p.weights, kBlock}, {a(*q), q->size(), p.row, p.row}, db);
+      simd::product_within<Real>(readers, {p.scores, kBlock}, {p.g, q->size(), p.e, p.e}, dv);
     }
     const Real floor = map.floor();
     in_vectors<Real>([&](auto) __attribute__((always_inline)) {

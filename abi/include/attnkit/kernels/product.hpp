@@ -136,5 +136,37 @@ __attribute__((noinline)) void product(const Factor<Real>& a, const Matrix<const
   dispatch_real<Real>(Product<Real>{a, b, c});
 }
 
+// Places [begin, end) of a row or a column.
+struct Span {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// C += A B over the places spans[r] of each row r of A alone.  Spans begin and end later from row to row.
+template <class Real>
+void product_within(const Span* spans, const Factor<Real>& a, const Matrix<const Real>& b, const Matrix<Real>& c) {
+  const auto part = [&](int64_t r, int64_t rows, int64_t from, int64_t to) {
+    if (from < to)
+      product<Real>({a.data + r * a.row + from * a.step, a.row, a.step},
+                    {b.data + from * b.row, to - from, b.columns, b.row}, {c.data + r * c.row, rows, c.columns, c.row});
+  };
+  constexpr int64_t kRows = 8;  // which go together where they all have places
+  for (int64_t r = 0; r < c.rows; r += kRows) {
+    const int64_t stop = std::min(c.rows, r + kRows);
+    const Span all{std::min(spans[stop - 1].begin, spans[r].end), spans[r].end};
+    for (int64_t i = r; i < stop; ++i) part(i, 1, spans[i].begin, std::min(spans[i].end, all.begin));
+    part(r, stop - r, all.begin, all.end);
+    for (int64_t i = r; i < stop; ++i) part(i, 1, std::max(spans[i].begin, all.end), spans[i].end);
+  }
+}
+
+// to[j]: the rows whose spans have place j, for j < n.
+inline void turn_spans(const Span* spans, int64_t rows, int64_t n, Span* to) {
+  for (int64_t j = 0, begin = 0, end = 0; j < n; to[j++] = {begin, end}) {
+    while (begin < rows && spans[begin].end <= j) ++begin;
+    while (end < rows && spans[end].begin <= j) ++end;
+  }
+}
+
 }  // namespace attnkit::simd
 #endif
