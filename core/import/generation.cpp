@@ -24,7 +24,19 @@ constexpr std::pair<const char*, double> neutral_others[] = {{"min_new_tokens", 
                                                              {"epsilon_cutoff", 0},
                                                              {"eta_cutoff", 0},
                                                              {"penalty_alpha", 0},
-                                                             {"guidance_scale", 1}};
+                                                             {"guidance_scale", 1},
+                                                             {"num_return_sequences", 1}};
+constexpr const char* other_settings[] = {"sequence_bias",
+                                          "exponential_decay_length_penalty",
+                                          "watermarking_config",
+                                          "stop_strings",
+                                          "force_words_ids",
+                                          "constraints",
+                                          "top_h",
+                                          "dola_layers",
+                                          "max_time",
+                                          "renormalize_logits",
+                                          "token_healing"};
 
 // Settings of config.json, which transformers does not look at where there is a generation_config.json.
 void note_beside(Draft& draft, const JsonValue& config, const JsonValue& generation) {
@@ -51,6 +63,7 @@ class Generation {
                                     {"suppress_tokens", "suppress"},
                                     {"begin_suppress_tokens", "suppress_first"}})
       if (const JsonValue own = settings_[key]; own && !draft_.said("decode", ours)) draft_.note_unsaid(own, key);
+    note_forced();
     take("num_beams", "beams", 1, 1, 64);
     take("length_penalty", "length_penalty", 1, 0, 10);
     const JsonValue early = settings_["early_stopping"];
@@ -64,11 +77,31 @@ class Generation {
     if (start && has_encoder_) draft_.add_text("model.decoder", "begin", token_of(start));
     if (const JsonValue forced = settings_["forced_bos_token_id"]; forced && has_encoder_)
       draft_.add_list("decode", "forced", {in_list(forced)});
+    else if (forced)
+      draft_.note_unsaid(forced, "forced_bos_token_id");
     add_suppressed(settings_["bad_words_ids"]);
     if (end) add_ends(end);
   }
 
  private:
+  // Of a model whose architecture says what it is forced to write: whatever else its files force.
+  void note_forced() {
+    const std::string* const ours = draft_.said("decode", "forced");
+    if (!ours) return;
+    const auto is_ours = [&](const std::string& token) { return ours->find(toml_of(token)) != std::string::npos; };
+    const auto is_id_of_ours = [&](const JsonValue& id) {
+      const auto found = tokens_.find(id.integer());
+      return found != tokens_.end() && is_ours(found->second);
+    };
+    for (const char* key : {"language", "task"})
+      if (const JsonValue own = settings_[key]; own && !(own.is_text() && is_ours("<|" + own.text() + "|>")))
+        draft_.note_unsaid(own, key);
+    if (const JsonValue pairs = settings_["forced_decoder_ids"])
+      for (const JsonValue& pair : pairs.items())
+        if (const std::vector<JsonValue> both = pair.items(); both.size() == 2 && both[1] && !is_id_of_ours(both[1]))
+          return draft_.note_unsaid(pairs, "forced_decoder_ids");
+  }
+
   void add_lengths(const JsonValue& end) {
     // Of a decoder alone the text that it goes on from does not count; else one token begins the target.
     if (const JsonValue most = settings_["max_new_tokens"]; most && has_encoder_)
@@ -100,8 +133,8 @@ class Generation {
   void note_others() {
     for (const auto& [key, neutral] : neutral_others)
       if (number(key, neutral) != neutral) draft_.note_unsaid(settings_[key], key);
-    for (const char* key : {"sequence_bias", "exponential_decay_length_penalty", "watermarking_config", "stop_strings"})
-      if (settings_[key]) draft_.note_unsaid(settings_[key], key);
+    for (const char* key : other_settings)
+      if (const JsonValue own = settings_[key]; own && own.json() != false) draft_.note_unsaid(own, key);
   }
 
   // Lists of tokens that must not be written one after another; of one alone: never.

@@ -120,10 +120,12 @@ Imported import_huggingface(const ImportRequest& request) {
   const Architecture architecture = architecture_of(draft, config, "model_type");
   add_entries(draft, architecture, config);
   const FolderTokenizer tokenizer = add_tokenizer(draft, folder, architecture, &config);
-  if (draft.has("model.decoder"))
+  if (draft.has("model.decoder")) {
+    if (modules.pooling) draft.note("modules.json makes one vector of a text: this model writes texts and makes none");
     add_generation(draft, folder, config, tokenizer.tokens);
-  else
+  } else {
     add_sentence_vectors(draft, modules, tokenizer.lowercases);
+  }
   return draft.finish(architecture.name, weights_of(draft, folder));
 }
 

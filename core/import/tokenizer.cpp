@@ -163,8 +163,12 @@ class Reader {
   void add_wordpiece(const std::optional<fs::path>& settings) {
     add_vocabulary(draft_.take(folder_ / "vocab.txt", "a tokenizer.json or BERT's vocab.txt is needed"), "wordpiece");
     made_.lowercases = true;
+    if (const auto added = draft_.find_json(folder_ / "added_tokens.json"))
+      for (const auto& [token, id] : added->members()) check_special(id, token);
     if (settings) {
       const JsonValue config = draft_.read(*settings);
+      if (const JsonValue added = config["added_tokens_decoder"])
+        for (const auto& [id, token] : added.members()) check_special(token, token["content"].text());
       made_.lowercases = config["do_lower_case"].truth(true);
       if (config["strip_accents"].truth(made_.lowercases) != made_.lowercases ||
           !config["tokenize_chinese_chars"].truth(true))
@@ -174,6 +178,15 @@ class Reader {
                help);
     }
     draft_.add("model.encoder", "lowercase", made_.lowercases ? "true" : "false");
+  }
+
+  // Texts may hold the tokens that all of BERT's vocabularies have, and no others.
+  static void check_special(const JsonValue& at, const std::string& token) {
+    constexpr const char* special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    if (std::ranges::find(special, token) == std::end(special))
+      refuse(fmt::format("{}: {} adds the token {}, which without a tokenizer.json texts cannot hold", at.path(),
+                         at.place(), quote(token)),
+             help);
   }
 
   void add_vocabulary(const fs::path& path, const char* kind) {

@@ -1,6 +1,8 @@
 #include "core/tokenizer/huggingface.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -30,6 +32,7 @@ struct Frame {
 // From text to tokens and back, step by step.
 struct Steps {
   Normalizer normalise;
+  Normalizer normalise_keeping;  // the same, but for what a Precompiled leaves out
   PreTokenizer split;
   std::unique_ptr<const Spelling> spelling;
   TokenDecoder decode;
@@ -101,10 +104,11 @@ class SteppedTokenizer : public Tokenizer {
   const std::string& token(int32_t id) const override { return tokens_.at(static_cast<size_t>(id)); }
 
  private:
-  // Whether normalisation leaves the first character out: what follows is then not what a text begins with.
+  // Whether normalisation leaves the first character out: what follows is then not what a text begins with, as Hugging
+  // Face sees it, which a Precompiled does not tell of what it leaves out in front.
   bool drops_first(std::u32string_view text) const {
     const std::u32string with{text.front(), U'x'};
-    return steps_.normalise(with) == steps_.normalise(U"x");
+    return steps_.normalise_keeping(with) == steps_.normalise_keeping(U"x");
   }
 
   void spell(std::u32string_view words, bool first, std::vector<int32_t>& ids) const {
@@ -131,11 +135,15 @@ class Reader {
   std::shared_ptr<const Tokenizer> read() {
     Steps steps;
     steps.normalise = read_normalizer(root_["normalizer"]);
+    steps.normalise_keeping = read_normalizer(root_["normalizer"], true);
     steps.split = read_pre_tokenizer(root_["pre_tokenizer"]);
     steps.decode = read_token_decoder(root_["decoder"]);
     steps.spelling = spelling(root_["model"]);
     auto made = std::make_shared<SteppedTokenizer>(std::move(steps), use_.max_ids);
-    for (const auto& [token, id] : ids_) made->name(id, token);
+    for (const auto& [token, id] : ids_) {
+      made->name(id, token);
+      tokens_[id] = token;
+    }
     if (root_["added_tokens"])
       for (const JsonValue& token : root_["added_tokens"].items()) add(token, *made);
     made->resize(static_cast<size_t>(use_.size));
@@ -251,9 +259,16 @@ class Reader {
                                      model["single"].truth(false));
   }
 
-  static void add(const JsonValue& entry, SteppedTokenizer& to) {
+  // One that repeats a token of the vocabulary has its id.
+  void add(const JsonValue& entry, SteppedTokenizer& to) {
     const std::string content = entry["content"].text();
     AddedToken token{to_characters(content), id_of(entry["id"])};
+    const auto& [known, id] = *ids_.try_emplace(content, token.id).first;
+    if (id != token.id)
+      entry["id"].wrong(fmt::format("is {}, and {} has the id {} already", token.id, quote(content), id));
+    const std::string_view owner = tokens_.try_emplace(token.id, known).first->second;
+    if (owner != content)
+      entry["id"].wrong(fmt::format("is {}, which is the id of {} already", token.id, quote(owner)));
     token.single_word = entry["single_word"].truth(false);
     token.takes_left = entry["lstrip"].truth(false);
     token.takes_right = entry["rstrip"].truth(false);
@@ -343,6 +358,7 @@ class Reader {
   const JsonValue& root_;
   const TokenizerUse& use_;
   TokenIds ids_;
+  std::unordered_map<int32_t, std::string_view> tokens_;  // the same by their ids
 };
 
 }  // namespace

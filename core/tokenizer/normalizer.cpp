@@ -76,9 +76,9 @@ Normalizer replace(const JsonValue& part) {
   };
 }
 
-Normalizer sequence(const JsonValue& whole) {
+Normalizer sequence(const JsonValue& whole, bool keep) {
   std::vector<Normalizer> steps;
-  for (const JsonValue& part : read_sequence(whole, "normalizers")) steps.push_back(read_normalizer(part));
+  for (const JsonValue& part : read_sequence(whole, "normalizers")) steps.push_back(read_normalizer(part, keep));
   return [steps](std::u32string_view text) {
     std::u32string made(text);
     for (const Normalizer& step : steps) made = step(made);
@@ -88,10 +88,10 @@ Normalizer sequence(const JsonValue& whole) {
 
 }  // namespace
 
-Normalizer read_normalizer(const JsonValue& part) {
+Normalizer read_normalizer(const JsonValue& part, bool keep) {
   if (!part) return [](std::u32string_view text) { return std::u32string(text); };
   const std::string type = part["type"].text();
-  if (type == "Sequence") return sequence(part);
+  if (type == "Sequence") return sequence(part, keep);
   if (type == "BertNormalizer") return bert(part);
   if (type == "Lowercase") return lower;
   if (type == "Replace") return replace(part);
@@ -108,7 +108,10 @@ Normalizer read_normalizer(const JsonValue& part) {
   }
   if (type == "Precompiled") {
     const Charsmap map(part["precompiled_charsmap"], part["longest"].truth(false), KeptTexts(part["kept"]));
-    return [map](std::u32string_view text) { return map.apply(text); };
+    return [map, keep](std::u32string_view text) {
+      std::u32string made = map.apply(text);
+      return keep && made.size() < text.size() ? std::u32string(text) : made;
+    };
   }
   constexpr std::pair<const char*, NormalForm> forms[] = {
       {"NFC", NormalForm::nfc}, {"NFD", NormalForm::nfd}, {"NFKC", NormalForm::nfkc}, {"NFKD", NormalForm::nfkd}};

@@ -3,10 +3,9 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iterator>
-#include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -173,8 +172,13 @@ bool is_ideograph(char32_t c) {
 }
 
 bool is_word(char32_t c) {
+  constexpr Range letters[] = {{0x200c, 0x200d},  // that join
+                               {0x24b6, 0x24e9},  // in circles, and from here on in squares
+                               {0x1f130, 0x1f149},
+                               {0x1f150, 0x1f169},
+                               {0x1f170, 0x1f189}};
   const utf8proc_category_t k = category(c);
-  return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_ND) || k == UTF8PROC_CATEGORY_PC;
+  return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC || is_in(letters, c);
 }
 
 static char32_t to_lower(char32_t c) {
@@ -192,15 +196,32 @@ std::u32string lower(std::u32string_view characters) {
   return made;
 }
 
-static std::string mapped(const std::string& text, int options) {
-  utf8proc_uint8_t* made = nullptr;
-  const utf8proc_ssize_t n =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &made, static_cast<utf8proc_option_t>(options));
-  if (n == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  if (n < 0) fail(ATTN_INVALID, "the text cannot be normalised: {}", utf8proc_errmsg(n));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(made, std::free);
-  return {reinterpret_cast<const char*>(made), static_cast<size_t>(n)};
+using Characters = std::vector<utf8proc_int32_t>;
+
+// Puts the marks behind each character in their order, for which utf8proc takes the square of their number.
+static void order(Characters& characters) {
+  const auto rank = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (auto at = characters.begin(); at != characters.end();) {
+    const auto end = std::find_if(at, characters.end(), [&](utf8proc_int32_t c) { return rank(c) == 0; });
+    if (!std::is_sorted(at, end, [&](auto a, auto b) { return rank(a) < rank(b); }))
+      std::stable_sort(at, end, [&](auto a, auto b) { return rank(a) < rank(b); });
+    at = std::find_if(end, characters.end(), [&](utf8proc_int32_t c) { return rank(c) > 0; });
+  }
+}
+
+static void append_normal(std::u32string& to, const Characters& characters, int options) {
+  const auto chosen = static_cast<utf8proc_option_t>(options);
+  Characters made;
+  for (const utf8proc_int32_t c : characters) {
+    utf8proc_int32_t parts[32];  // the longest that Unicode has are 18
+    int boundary = 0;
+    const utf8proc_ssize_t n = utf8proc_decompose_char(c, parts, std::ssize(parts), chosen, &boundary);
+    if (n < 0) fail(ATTN_INVALID, "the text cannot be normalised: {}", utf8proc_errmsg(n));
+    made.insert(made.end(), parts, parts + n);
+  }
+  order(made);
+  const utf8proc_ssize_t n = utf8proc_normalize_utf32(made.data(), std::ssize(made), chosen);
+  to.append(made.begin(), made.begin() + n);
 }
 
 std::u32string normal_form(std::u32string_view characters, NormalForm form) {
@@ -210,17 +231,19 @@ std::u32string normal_form(std::u32string_view characters, NormalForm form) {
   const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
   const int options =
       UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
-  std::string made, open;
+  std::u32string made;
+  Characters open;
   for (const char32_t c : characters) {
     if (!is_in(newer_forms, c)) {
-      append(open, c);
+      open.push_back(static_cast<utf8proc_int32_t>(c));
       continue;
     }
     // It stays as it is, and nothing moves across it.
-    made += mapped(std::exchange(open, {}), options);
-    append(made, c);
+    append_normal(made, std::exchange(open, {}), options);
+    made += c;
   }
-  return to_characters(made + mapped(open, options));
+  append_normal(made, open, options);
+  return made;
 }
 
 size_t end_of_grapheme(std::u32string_view characters) {

@@ -20,7 +20,7 @@ bool is_mark(char32_t c);       // that takes no room of its own
 bool is_combining(char32_t c);  // marks of every kind
 bool is_number(char32_t c);
 bool is_ideograph(char32_t c);  // the blocks of Chinese characters that BERT spells one by one
-bool is_word(char32_t c);       // letters, marks, decimal digits and connectors, as \w has them
+bool is_word(char32_t c);       // letters, marks, digits, connectors and joiners, as \w has them
 
 std::u32string lower(std::u32string_view characters);  // character by character
 enum class NormalForm { nfc, nfd, nfkc, nfkd };

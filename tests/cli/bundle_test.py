@@ -9,6 +9,7 @@ import shutil
 import struct
 import tomllib
 import unittest
+import zipfile
 
 from command import SAMPLE
 from search_support import SPACE, SearchTest, search_table
@@ -133,6 +134,35 @@ class Models(Bundles):
         self.check(self.bundle / "model.toml")
         self.assertTrue((self.bundle / "weights.safetensors").exists())
         self.assertEqual(self.says(self.bundle / "model.toml", ["one two"]), before)
+
+    def test_weights_of_other_forms_become_a_file(self):
+        model = self.tiny("m", "")
+        file = model.parent / "tiny.safetensors"
+        whole, text = tensors(file), re.sub(r"(?m)^sha256 = .*$", "", model.read_text())
+        before = self.says(model, ["one two"])
+        raw = file.read_bytes()
+        size = struct.unpack("<Q", raw[:8])[0]
+        header = {name: t for name, t in json.loads(raw[8:8 + size]).items() if name != "__metadata__"}
+        halves = [dict(list(header.items())[i::2]) for i in (0, 1)]
+        for i, half in enumerate(halves):
+            data = b""
+            for name, t in half.items():
+                half[name] = {**t, "data_offsets": [len(data), len(data) + len(whole[name][1])]}
+                data += whole[name][1]
+            (model.parent / f"{i}.safetensors").write_bytes(struct.pack("<Q", len(json.dumps(half))) + json.dumps(half).encode() + data)
+        index = {"weight_map": {name: f"{i}.safetensors" for i, half in enumerate(halves) for name in half}}
+        (model.parent / "tiny.index.json").write_text(json.dumps(index))
+        with zipfile.ZipFile(model.parent / "tiny.npz", "w") as archive:
+            for name, t in header.items():
+                said = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({''.join(f'{n},' for n in t['shape'])})}}".encode()
+                said += b" " * (-(len(said) + 11) % 64) + b"\n"
+                archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\0" + struct.pack("<H", len(said)) + said + whole[name][1])
+        for other in ("tiny.index.json", "tiny.npz"):
+            model.write_text(text.replace("tiny.safetensors", other))
+            self.make(model)
+            self.assertEqual(self.check(self.bundle / "model.toml")["weights"]["file"], "weights.safetensors")
+            self.assertEqual(self.says(self.bundle / "model.toml", ["one two"]), before)
+            shutil.rmtree(self.bundle)
 
     def test_overrides(self):
         text = SAMPLE.read_text().replace(SAMPLE.parent.name + ".safetensors", str(SAMPLE.parent / "numbers-en-de.safetensors"))

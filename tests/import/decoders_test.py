@@ -40,6 +40,12 @@ class Decoders(ImportTest):
         for name, without, changes, lines, absent in (
                 ("mistral", ["sliding_window"], {}, ["window = 4096"], []),
                 ("mistral", [], {"sliding_window": None}, ['default = "softmax"'], ["window ="]),
+                ("mistral", [], {"layer_types": ["full_attention", "sliding_attention"]},
+                 ['default = "softmax"', 'layers = [2]\nuse = "local"', "window = 5"], []),
+                ("mistral", [], {"layer_types": ["sliding_attention"] * 2, "sliding_window": None}, ['default = "softmax"'], ["override", "window ="]),
+                ("mistral", [], {"layer_types": ["full_attention"] * 2}, ['default = "softmax"'], ["override"]),
+                ("t5", [], {"dense_act_fn": "silu"}, ['activation = "silu"'], []),
+                ("mt5", [], {"dense_act_fn": "relu"}, ["gated = true", 'activation = "relu"'], []),
                 ("llama3", [], {"rope_parameters": {"original_max_position_embeddings": None}}, ["original_length = 64"], []),
                 ("llama3", [], {"original_max_position_embeddings": 16}, ["original_length = 16"], []),
                 ("llama3", [], {"rope_parameters": {"rope_type": "linear"}}, ['scaling = "linear"'], ["original_length"]),
@@ -93,6 +99,36 @@ class Decoders(ImportTest):
         write_safetensors(folder / "model.safetensors", tensors)
         result = self.run_code(5, "import", folder, "-o", self.folder / "x.toml")
         self.assertIn('tensor "decoder.self.1.q.bias" of shape 32 belongs to nothing in this model', result.err)
+
+    def test_a_head_that_is_tied_may_be_there_twice(self):
+        folder = self.copy("qwen3")
+        tensors = read_safetensors(folder / "model.safetensors")
+        shape, values = tensors["model.embed_tokens.weight"]
+        tensors["lm_head.weight"] = (shape, values)
+        write_safetensors(folder / "model.safetensors", tensors)
+        self.run_ok("verify", self.imported(folder), "--golden", folder / "golden.safetensors", "--tolerance", "1e-5")
+        tensors["lm_head.weight"] = (shape, (*values[:-1], 9.0))
+        write_safetensors(folder / "model.safetensors", tensors)
+        result = self.run_code(5, "import", folder, "-o", self.folder / "x.toml")
+        self.assertIn(f'tensor "head.weight" of shape {shape[0]}x{shape[1]} belongs to nothing in this model', result.err)
+
+    def test_what_a_manifest_does_not_say_is_a_note(self):
+        folder = self.copy("llama")
+        (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Transformer", "path": ""},
+                                                         {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]))
+        shutil.copytree(GOLDEN / "bert/1_Pooling", folder / "1_Pooling")
+        file = folder / "generation_config.json"
+        plain = json.loads(file.read_text())
+        def notes(**settings):
+            file.write_text(json.dumps({**plain, **settings}))
+            return self.run_ok("import", folder, "-o", self.folder / "model.toml", "--json").json()["notes"]
+        neutral = notes(renormalize_logits=False, token_healing=False, num_return_sequences=1, max_time=None, force_words_ids=None)
+        self.assertEqual(neutral, ["modules.json makes one vector of a text: this model writes texts and makes none"])
+        said = {"renormalize_logits": True, "token_healing": True, "num_return_sequences": 2, "max_time": 2.5, "force_words_ids": [[5]],
+                "constraints": [1], "top_h": 0.4, "dola_layers": "low", "forced_bos_token_id": 5}
+        for key, value in said.items():
+            self.assertIn(f"says {key} = {json.dumps(value).replace(' ', '')} of how texts are written, and the manifest does not",
+                          "\n".join(notes(**{key: value})))
 
     def test_biases_are_said_by_projection(self):
         for name, attention, mlp, said in (("llama-attention-bias", True, False, '["q", "k", "v", "o"]'), ("llama", False, False, '"none"'),

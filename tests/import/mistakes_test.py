@@ -5,7 +5,7 @@ import unittest
 
 from arrays import read_safetensors, write_safetensors
 from command import attnkit
-from imported import GOLDEN, SUPPORTED, ImportTest
+from imported import DECODERS, GOLDEN, SPEECH, SUPPORTED, TRANSLATORS, ImportTest
 
 
 class Mistakes(ImportTest):
@@ -67,6 +67,12 @@ class Mistakes(ImportTest):
             self.refused(folder, message)
             shutil.rmtree(folder)
 
+    def test_decoders_that_see_what_follows(self):
+        for name in DECODERS + TRANSLATORS + SPEECH:
+            folder = self.edited(name, "config.json", is_causal=False)
+            self.refused(folder, "is_causal is false, which ")
+            shutil.rmtree(folder)
+
     def test_what_no_manifest_can_say_is_said_of_the_folder(self):
         """Once, though it is said of both sides, and with no place in a manifest that is not written."""
         folder = self.edited("bart", "config.json", vocab_size=-1)
@@ -98,6 +104,17 @@ class Mistakes(ImportTest):
         folder = self.copy("distilbert")
         (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
         self.refused(folder, "without a tokenizer.json, accents are stripped exactly where letters are lower-cased")
+        special = {str(id): {"content": token} for id, token in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))}
+        settings = folder / "tokenizer_config.json"
+        settings.write_text(json.dumps({"added_tokens_decoder": special}))
+        (folder / "added_tokens.json").write_text(json.dumps({"[MASK]": 4}))
+        self.imported(folder)
+        (self.folder / "model.toml").unlink()
+        settings.write_text(json.dumps({"added_tokens_decoder": {**special, "99": {"content": "[E1]"}}}))
+        self.refused(folder, 'tokenizer_config.json: added_tokens_decoder."99" adds the token "[E1]", which without a tokenizer.json')
+        settings.unlink()
+        (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 99}))
+        self.refused(folder, 'added_tokens.json: "[E1]" adds the token "[E1]", which without a tokenizer.json texts cannot hold')
 
     def test_sentence_transformers(self):
         folder = self.edited("bert", "1_Pooling/config.json", pooling_mode_max_tokens=True)
@@ -127,6 +144,10 @@ class Mistakes(ImportTest):
                 ({**sound, "bert." + query: sound[query]}, 'are tensor "encoder.self.2.q.weight"')):
             write_safetensors(folder / "model.safetensors", tensors)
             self.refused(folder, message, 5)
+        for name, extra in (("llama", "model.layers.0.extra.weight"), ("bart", "model.encoder.layers.0.extra.weight")):
+            other = self.copy(name)
+            write_safetensors(other / "model.safetensors", {**read_safetensors(other / "model.safetensors"), extra: ([1], [0.0])})
+            self.refused(other, f'error[AK402]: {other}/model.safetensors: tensor "{extra}" of shape 1 belongs to nothing', 5)
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         self.refused(folder, "holds neither model.safetensors nor model.safetensors.index.json")
 

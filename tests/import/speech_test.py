@@ -45,6 +45,20 @@ class Speech(ImportTest):
             else:
                 self.assertFalse(first & {one[0] for one in other})
 
+    def test_what_else_a_checkpoint_forces_is_a_note(self):
+        folder = self.copy("whisper")
+        file = folder / "generation_config.json"
+        plain, ids = json.loads(file.read_text()), json.loads((folder / "tokenizer.json").read_text())
+        ids = {token["content"]: token["id"] for token in ids["added_tokens"]}
+        def notes(**settings):
+            file.write_text(json.dumps({**plain, **settings}))
+            return self.run_ok("import", folder, "-o", self.folder / "model.toml", "--json").json()["notes"]
+        self.assertEqual(notes(language=None, task="transcribe", forced_decoder_ids=[[1, None], [2, ids["<|transcribe|>"]]]), [])
+        for key, value in (("language", "de"), ("task", "translate"), ("forced_decoder_ids", [[1, ids["<|de|>"]]])):
+            said = json.dumps(value, separators=(",", ":"))
+            self.assertEqual([note.partition("says ")[2] for note in notes(**{key: value})],
+                             [f"{key} = {said} of how texts are written, and the manifest does not"])
+
     def test_a_target_ends_where_the_decoder_has_no_more_positions(self):
         manifest = self.imported(GOLDEN / "whisper")
         results = self.run_ok("run", manifest, *RECORDINGS, "--limit", 100, "--json").json()["results"]

@@ -137,7 +137,7 @@ class Translators(ImportTest):
         german = self.run_ok("run", manifest, "--text", "The attention", "--limit", 12).out
         manifest.write_text(text.replace('forced = ["__de__"]', 'forced = ["__fr__"]'))
         self.assertNotEqual(self.run_ok("run", manifest, "--text", "The attention", "--limit", 12).out, german)
-        manifest.write_text(text.replace("__en__", "__fr__"))
+        manifest.write_text(text.replace('begin = "__en__"', 'begin = "__fr__"'))
         other = self.run_ok("tokenize", manifest, "--text", "The attention").out.split()
         self.assertEqual((ids[1:], ids[0] != other[0]), (other[1:], True))
         manifest.write_text(text.replace('forced = ["__de__"]', 'forced = ["__nowhere__"]'))

@@ -134,13 +134,13 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
     else
       paths[key] = contents.copy(source, key.starts_with("length.") ? "predicts the target's length" : "vocabulary");
   }
-  const bool renewed = change || text.renames();
+  const bool renewed = change || text.renames() || (!weights_file.empty() && !is_safetensors(weights_file.string()));
   if (!change && renewed && facts.description.at("weights_type") == "stored")
-    fail(Exit::usage,
-         "{}: [weights] type = \"stored\" keeps what the file has, and a bundle of tensors by our names is another "
-         "file: say "
-         "type = \"int4\" or \"int8\", or use attnkit quantize",
-         manifest);
+    fail(
+        Exit::usage,
+        "{}: [weights] type = \"stored\" keeps what the file has, and a bundle's is one safetensors file of tensors by "
+        "our names, so another: say type = \"int4\" or \"int8\", or use attnkit quantize",
+        manifest);
   UsedWeights weights = used_weights(model, renewed ? "" : weights_file.string());
   if (change) weights.bytes = change->weights(weights.bytes);
   paths["weights.file"] = contents.add_renamed(

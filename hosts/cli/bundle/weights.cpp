@@ -4,6 +4,9 @@
 #include <span>
 
 #include "core/base/file.hpp"
+#include "core/base/formats/ctranslate2.hpp"
+#include "core/base/formats/gguf.hpp"
+#include "core/base/formats/npz.hpp"
 #include "core/base/sha256.hpp"
 #include "hosts/cli/failure.hpp"
 #include "hosts/cli/io/safetensors.hpp"
@@ -12,6 +15,13 @@
 namespace attnkit::cli {
 
 using nlohmann::json;
+
+bool is_safetensors(const std::string& file) {
+  if (file.ends_with(".json")) return false;
+  const auto mapped = core::MappedFile::open(file);
+  const std::span<const std::byte> bytes = mapped->bytes();
+  return !core::is_gguf(bytes) && !core::is_ctranslate2(bytes) && !core::is_npz(bytes);
+}
 
 UsedWeights used_weights(const Model& model, const std::string& file) {
   detail::Handle<attnkit_blob, attnkit_blob_destroy> blob;

@@ -12,8 +12,11 @@ struct UsedWeights {
   size_t tensors = 0, left = 0;  // written; in the file, but of no use to the model
 };
 
-// file: the model's; empty: the model has none.  Tensors keep the type they have there; what a seed made is f32.
-// Throws Failure (weights): the file was changed since the model was opened.
+// Whether the file is a safetensors file, not an index of several or of another format that the library reads.
+bool is_safetensors(const std::string& file);
+
+// file: the model's, of safetensors; empty: there is none such, and all is f32.  Tensors keep the type they have there;
+// what a seed made is f32. Throws Failure (weights): the file was changed since the model was opened.
 UsedWeights used_weights(const Model& model, const std::string& file);
 
 }  // namespace attnkit::cli

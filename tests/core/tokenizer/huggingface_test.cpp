@@ -10,6 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/pattern.hpp"
+#include "core/tokenizer/unicode.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit::core {
@@ -67,6 +68,10 @@ TEST(HuggingFace, MistakesAreNamed) {
            Edit{"/post_processor/special_tokens/[SEP]/ids", "[1, 2]", "is one more token behind the text"},
            Edit{"/added_tokens", "3", "added_tokens must be an array, not an integer"},
            Edit{"/added_tokens/0/id", "1.5", "added_tokens[0].id must be an integer, not a number"},
+           Edit{"/added_tokens/0/content", "\"new\"", "added_tokens[0].id is 0, which is the id of \"[PAD]\" already"},
+           Edit{"/added_tokens/1/id", "100", "added_tokens[1].id is 100, and \"[UNK]\" has the id 1 already"},
+           Edit{"/added_tokens", R"([{"content": "one", "id": 900}, {"content": "two", "id": 900}])",
+                "added_tokens[1].id is 900, which is the id of \"one\" already"},
            Edit{"/added_tokens/0/content", nullptr, "added_tokens[0].content must be a string, not absent"},
        }) {
     json edited = document();
@@ -151,6 +156,39 @@ TEST(HuggingFace, WhatIsStrippedIsTheBeginning) {
   EXPECT_TRUE(first("the").starts_with("\u2581"));
   EXPECT_TRUE(first("the ").starts_with("\u2581"));
   EXPECT_FALSE(first("\tthe").starts_with("\u2581"));
+}
+
+// Not so where a Precompiled leaves the beginning out: Hugging Face does not count that.
+TEST(HuggingFace, WhatAPrecompiledLeavesOutIsNotTheBeginning) {
+  json edited = json::parse(std::ifstream(ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/t5.json"));
+  edited["pre_tokenizer"]["prepend_scheme"] = "first";
+  const TemporaryFile file(edited.dump());
+  const auto tokenizer = open_tokenizer_json(file.path(), {});
+  EXPECT_EQ(tokenizer->tokenize("\u200bthe"), tokenizer->tokenize("the"));
+  edited["normalizer"]["normalizers"].push_back({{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}});
+  const TemporaryFile stripping(edited.dump());
+  const auto other = open_tokenizer_json(stripping.path(), {});
+  EXPECT_EQ(other->tokenize("\u200bthe"), other->tokenize("the"));
+  EXPECT_NE(other->tokenize("\tthe"), other->tokenize("the"));
+}
+
+TEST(Unicode, ManyMarksTakeLittleTime) {
+  for (const std::u32string_view marks : {U"\u0301\u0316", U"\u0f73\u0f73"}) {
+    std::u32string text = U"a";
+    for (int i = 0; i < 200000; ++i) text += marks;
+    const std::u32string once = normal_form(text, NormalForm::nfd);
+    EXPECT_EQ(once, normal_form(once, NormalForm::nfd));
+    EXPECT_EQ(normal_form(text, NormalForm::nfc), normal_form(once, NormalForm::nfc));
+  }
+  EXPECT_EQ(normal_form(U"a\u0301\u0316\u0300\u0315b\u0301\u0316", NormalForm::nfc),
+            U"\u00e1\u0316\u0300\u0315b\u0316\u0301");
+}
+
+TEST(Unicode, CharactersOfWordsAreThoseOfAPattern) {
+  for (const char32_t c : {U'a', U'_', U'7', U'\u0301', U'\u2160', U'\u200d', U'\u24b6', U'\U0001f170'})
+    EXPECT_TRUE(is_word(c)) << std::hex << static_cast<uint32_t>(c);
+  for (const char32_t c : {U' ', U'-', U'\u2460', U'\u24ea', U'\u200b', U'\U0001f14a'})
+    EXPECT_FALSE(is_word(c)) << std::hex << static_cast<uint32_t>(c);
 }
 
 TEST(Pattern, WhatTwoLibrariesReadDifferentlyIsRefused) {
