@@ -133,7 +133,8 @@ func (h *handle[T]) set(pointer *T, destroy func(*T)) {
 	runtime.SetFinalizer(h, func(h *handle[T]) { h.Close() })
 }
 
-// Close frees the value; a call that runs ends first.  Closing twice is fine.
+// Close frees the value; a call that runs ends first, so a function that this call calls, as Sample calls each, must not close:
+// it would wait for ever.  Closing twice is fine.
 func (h *handle[T]) Close() error {
 	h.lock.Lock()
 	defer h.lock.Unlock()

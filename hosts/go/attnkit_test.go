@@ -357,6 +357,17 @@ func TestAttention(t *testing.T) {
 		}
 	}
 	refused(t, m.Attention(attnkit.DecoderCross, 9, &from, &to, out), attnkit.Invalid, "layer")
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	toml := string(must[[]byte](t)(os.ReadFile("../../samples/manifests/whisper.toml")))
+	for _, frames := range []string{"frames = 200", "frames = 199"} { // 100 rows of every recording
+		text := strings.Replace(toml, "frames = 200", frames, 1)
+		whisper := must[*attnkit.Model](t)(attnkit.FromText(r, text, "../../samples/manifests"))
+		samples := attnkit.Samples(make([]float32, 1600))
+		ok(t, whisper.Attention(attnkit.DecoderCross, 1, &samples, &to, make([]float32, 4*2*100)))
+		ok(t, whisper.Attention(attnkit.EncoderSelf, 1, &samples, &to, make([]float32, 4*100*100)))
+		ok(t, whisper.Close())
+	}
 }
 
 func TestStreamIsSimulate(t *testing.T) {
@@ -390,6 +401,32 @@ func TestStreamIsSimulate(t *testing.T) {
 			t.Fatal(k, made, expected)
 		}
 		ok(t, s.Close())
+	}
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	for _, rules := range []string{"no_repeat = 1", "no_repeat = 2", "repetition_penalty = 1.8", ""} {
+		toml := string(must[[]byte](t)(os.ReadFile(filepath.Join(folder, "model.toml")))) + "\n[stream]\nreplay = true\n[decode]\n" + rules
+		if rules == "" {
+			if toml = strings.Replace(toml, "decoder = { layers = 3", "decoder = { layers = 3, max_length = 4", 1); !strings.Contains(toml, "max_length = 4,") {
+				t.Fatal(toml)
+			}
+		}
+		m := must[*attnkit.Model](t)(attnkit.FromText(r, toml, folder))
+		ids := source(t, m, "two hundred and forty-one thousand three hundred and eleven euros") // hundred twice
+		s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		expected := must[[]int32](t)(s.Simulate(background, attnkit.IDs(ids...), nil, 0, attnkit.WaitK(1), nil))
+		ok(t, s.Close())
+		s = must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+		stream, made := s.Stream(attnkit.Units(units(ids)...), attnkit.WaitK(1)), []int32(nil)
+		id, err := stream.Next(background)
+		for ; err == nil; id, err = stream.Next(background) {
+			made = append(made, id)
+		}
+		if !errors.Is(err, io.EOF) || !reflect.DeepEqual(made, expected) {
+			t.Fatal(rules, made, expected, err)
+		}
+		ok(t, s.Close())
+		ok(t, m.Close())
 	}
 }
 
@@ -473,6 +510,45 @@ func TestSpeechKeepsWhatItTook(t *testing.T) {
 	if again := must[attnkit.Source](t)(unit(broken.Next(background))); !reflect.DeepEqual(again, whole) {
 		t.Fatal("samples were lost")
 	}
+	// A reader that fails inside a sample.
+	torn := m.Speech(&tears{r: bytes.NewReader(bytesOf), at: 401})
+	if _, _, err = torn.Next(background); !errors.Is(err, errTorn) {
+		t.Fatal(err)
+	}
+	if again := must[attnkit.Source](t)(unit(torn.Next(background))); !reflect.DeepEqual(again, whole) {
+		t.Fatal("bytes were lost")
+	}
+	expected := must[[]byte](t)(io.ReadAll(attnkit.PCM16(bytes.NewReader(bytesOf[:800]))))
+	samples := attnkit.PCM16(&tears{r: bytes.NewReader(bytesOf[:800]), at: 401})
+	before, err := io.ReadAll(samples)
+	if after := must[[]byte](t)(io.ReadAll(samples)); !errors.Is(err, errTorn) || !bytes.Equal(append(before, after...), expected) {
+		t.Fatal(err, len(before), len(after), len(expected))
+	}
+	_, _, err = model(t).Speech(bytes.NewReader(bytesOf)).Next(background)
+	refused(t, err, attnkit.Invalid, "this model takes text")
+}
+
+var errTorn = errors.New("torn")
+
+// A reader that fails once, behind so many bytes.
+type tears struct {
+	r  io.Reader
+	at int
+}
+
+func (r *tears) Read(to []byte) (int, error) {
+	if r.at == 0 {
+		r.at = -1
+		return 0, errTorn
+	}
+	if r.at > 0 && len(to) > r.at {
+		to = to[:r.at]
+	}
+	n, err := r.r.Read(to)
+	if r.at > 0 {
+		r.at -= n
+	}
+	return n, err
 }
 
 func unit(s attnkit.Source, _ bool, err error) (attnkit.Source, error) { return s, err }

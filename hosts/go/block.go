@@ -89,7 +89,8 @@ func NewAligned(rows int, bytes uint64) (*Aligned, error) {
 	return a, nil
 }
 
-// Bytes returns all rows; they are gone after Close.
+// Bytes returns all rows; they are gone after Close, and once nothing refers to a: call runtime.KeepAlive(a) behind the last use
+// of them.
 func (a *Aligned) Bytes() []byte {
 	if a.memory == nil {
 		return nil

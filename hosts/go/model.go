@@ -50,7 +50,19 @@ type ModelInfo struct {
 type Model struct {
 	handle[C.attnkit_model]
 	info     ModelInfo
+	facts    facts
 	warnings []Diagnostic
+}
+
+// What the model's description says beside its sizes.
+type facts struct {
+	Head      struct{ Type string }
+	MaxTarget int `json:"max_target"`
+	Decode    struct {
+		RepetitionPenalty float64 `json:"repetition_penalty"`
+		NoRepeat          int     `json:"no_repeat"`
+	}
+	Speech struct{ Frontend struct{ Type string } }
 }
 
 // Encoded is a batch of sources after the encoder, for any model with the same one.
@@ -131,6 +143,13 @@ func load(r *Runtime, f func(*C.attnkit_runtime, C.uintptr_t, **C.attnkit_model,
 	m.info = ModelInfo{int(i.kind), int(i.source_vocab), int(i.target_vocab), int(i.outputs), int(i.max_length), int32(i.begin_id),
 		int32(i.end_id), int(i.beams), uint64(i.parameters), uint64(i.state_bytes), int(i.sample_rate), int(i.frame_length),
 		int(i.frame_shift), int(i.features), int(i.subsampling)}
+	if err != nil {
+		return nil, err
+	}
+	text, err := m.Describe()
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &m.facts)
+	}
 	return m, err
 }
 
@@ -246,17 +265,8 @@ func (m *Model) logits(rows *Batch, out []float32) (C.shim_shape, error) {
 		n, length = rows.rows, rows.length
 	}
 	dimensions := []int{n, length, m.info.Outputs}
-	// Only an encoder has heads that give one row for each input, so of others no document is needed.
-	if m.info.Kind == Encoder {
-		var described struct{ Head struct{ Type string } }
-		if text, err := m.Describe(); err != nil {
-			return C.shim_shape{}, err
-		} else if err := json.Unmarshal([]byte(text), &described); err != nil {
-			return C.shim_shape{}, err
-		}
-		if described.Head.Type != "lm" {
-			dimensions = []int{n, m.info.Outputs}
-		}
+	if m.facts.Head.Type != "lm" { // one row for each input
+		dimensions = []int{n, m.info.Outputs}
 	}
 	needed := 1
 	for _, d := range dimensions {
@@ -282,9 +292,13 @@ func (m *Model) Attention(role, layer int, source, target *Source, out []float32
 	if err != nil {
 		return err
 	}
-	queries, keys := m.rows(from), m.rows(from)
+	keys, err := m.rows(source, from)
+	if err != nil {
+		return err
+	}
+	queries := keys
 	if role != EncoderSelf {
-		queries = m.rows(aim)
+		queries = int(aim.shape[1])
 	}
 	if role == DecoderSelf {
 		keys = queries
@@ -302,16 +316,31 @@ func (m *Model) Attention(role, layer int, source, target *Source, out []float32
 	})
 }
 
-// Rows of a block that reads a side of this shape.
-func (m *Model) rows(side C.shim_shape) int {
-	n := int(side.shape[1])
-	if side.ndim == 0 || side.code == 0 || m.info.Subsampling == 0 {
-		return n
+// Rows of the encoder for a source of this shape.
+func (m *Model) rows(source *Source, shape C.shim_shape) (int, error) {
+	n := int(shape.shape[1])
+	if shape.ndim == 0 || !source.speech || m.info.Subsampling == 0 {
+		return n, nil
 	}
-	if side.ndim == 2 {
-		n = (n - m.info.FrameLength + m.info.FrameShift) / m.info.FrameShift
+	if shape.ndim == 2 {
+		var err error
+		if n, err = m.frames(source.numbers); err != nil {
+			return 0, err
+		}
 	}
-	return n / m.info.Subsampling
+	if m.facts.Speech.Frontend.Type == "centred" { // the last row may have fewer frames
+		n += m.info.Subsampling - 1
+	}
+	return n / m.info.Subsampling, nil
+}
+
+// The number of frames that Features makes.
+func (m *Model) frames(samples []float32) (int, error) {
+	var n C.uint64_t
+	err := m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t {
+		return C.shim_features(p, (*C.float)(first(samples)), shape(2, 32, 1, len(samples)), nil, C.shim_shape{}, &n, err)
+	})
+	return int(n), err
 }
 
 // Tokenize returns the ids of a text, without <s> and </s>.
@@ -352,21 +381,16 @@ func (m *Model) Detokenize(side int, ids []int32) (string, error) {
 
 // Features returns the frames that a model which takes speech makes of samples, side by side.
 func (m *Model) Features(samples []float32) ([]float32, error) {
-	from := shape(2, 32, 1, len(samples))
-	var n C.uint64_t
-	compute := func(frames []float32, to C.shim_shape) error {
-		return m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t {
-			return C.shim_features(p, (*C.float)(first(samples)), from, (*C.float)(first(frames)), to, &n, err)
-		})
+	n, err := m.frames(samples)
+	frames := make([]float32, n*m.info.Features)
+	if err != nil || n == 0 {
+		return frames, err
 	}
-	if err := compute(nil, C.shim_shape{}); err != nil {
-		return nil, err
-	}
-	frames := make([]float32, int(n)*m.info.Features)
-	if n == 0 {
-		return frames, nil
-	}
-	return frames, compute(frames, shape(2, 32, 1, int(n), m.info.Features))
+	count := C.uint64_t(n)
+	return frames, m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t {
+		return C.shim_features(p, (*C.float)(first(samples)), shape(2, 32, 1, len(samples)), (*C.float)(first(frames)),
+			shape(2, 32, 1, n, m.info.Features), &count, err)
+	})
 }
 
 // Translate is greedy or, with more than one beam, beam search; beams and limit 0: as in the manifest.  A decoder alone

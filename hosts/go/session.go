@@ -51,8 +51,9 @@ func WaitK(k int) Policy {
 // Session is one input being decoded; its rows are its beams.  One call at a time.
 type Session struct {
 	handle[C.attnkit_session]
-	rows int
-	info ModelInfo
+	rows  int
+	info  ModelInfo
+	facts facts
 }
 
 func newSession(m *Model, rows int, f func(p *C.attnkit_model, to **C.attnkit_session, err *C.attn_error) C.int32_t) (*Session, error) {
@@ -61,11 +62,11 @@ func newSession(m *Model, rows int, f func(p *C.attnkit_model, to **C.attnkit_se
 	if err != nil {
 		return nil, err
 	}
-	return ownSession(made, rows, m.info), nil
+	return ownSession(made, rows, m.info, m.facts), nil
 }
 
-func ownSession(made *C.attnkit_session, rows int, info ModelInfo) *Session {
-	s := &Session{rows: rows, info: info}
+func ownSession(made *C.attnkit_session, rows int, info ModelInfo, facts facts) *Session {
+	s := &Session{rows: rows, info: info, facts: facts}
 	s.set(made, func(p *C.attnkit_session) { C.attnkit_session_destroy(p) })
 	return s
 }
@@ -104,7 +105,7 @@ func (s *Session) Fork() (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ownSession(made, s.rows, s.info), nil
+	return ownSession(made, s.rows, s.info, s.facts), nil
 }
 
 // Rows returns the number of beams.

@@ -46,17 +46,37 @@ func (m *Model) Speech(r io.Reader) Arriving {
 func PCM16(r io.Reader) io.Reader { return &pcm16{r: bufio.NewReader(r)} }
 
 type pcm16 struct {
-	r    *bufio.Reader
-	left []byte
+	r      *bufio.Reader
+	sample partial
+	left   []byte
+}
+
+// The bytes of a sample that were read before the reader failed.
+type partial struct {
+	bytes [4]byte
+	n     int
+}
+
+// Returns the next `size` bytes; after the reader's error it may be called again.
+func (p *partial) read(r io.Reader, size int) ([]byte, error) {
+	n, err := io.ReadFull(r, p.bytes[p.n:size])
+	if p.n += n; err == io.EOF && p.n > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.n = 0
+	return p.bytes[:size], nil
 }
 
 func (p *pcm16) Read(to []byte) (int, error) {
 	if len(p.left) == 0 {
-		var sample [2]byte
-		if _, err := io.ReadFull(p.r, sample[:]); err != nil {
+		sample, err := p.sample.read(p.r, 2)
+		if err != nil {
 			return 0, err
 		}
-		value := float32(int16(binary.LittleEndian.Uint16(sample[:]))) / 32768
+		value := float32(int16(binary.LittleEndian.Uint16(sample))) / 32768
 		p.left = binary.LittleEndian.AppendUint32(nil, math.Float32bits(value))
 	}
 	n := copy(to, p.left)
@@ -68,15 +88,18 @@ type speech struct {
 	r          *bufio.Reader
 	next, each int       // samples of the next unit, and of those that follow
 	taken      []float32 // those of the next unit that were read before a context ended
+	sample     partial
 }
 
 func (s *speech) Next(ctx context.Context) (Source, bool, error) {
+	if s.next == 0 {
+		return Source{}, false, invalid("this model takes text: Units is for it")
+	}
 	for len(s.taken) < s.next {
 		if err := ctx.Err(); err != nil {
 			return Source{}, false, err
 		}
-		var bytes [4]byte
-		_, err := io.ReadFull(s.r, bytes[:])
+		bytes, err := s.sample.read(s.r, 4)
 		if errors.Is(err, io.EOF) {
 			rest := s.taken
 			s.taken = nil
@@ -85,7 +108,7 @@ func (s *speech) Next(ctx context.Context) (Source, bool, error) {
 		if err != nil {
 			return Source{}, false, err
 		}
-		s.taken = append(s.taken, math.Float32frombits(binary.LittleEndian.Uint32(bytes[:])))
+		s.taken = append(s.taken, math.Float32frombits(binary.LittleEndian.Uint32(bytes)))
 	}
 	unit := s.taken
 	s.next, s.taken = s.each, make([]float32, 0, s.each)
@@ -100,7 +123,7 @@ type Stream struct {
 	view     View
 	waiting  Source
 	complete bool
-	last     int32
+	tokens   []int32 // <s> and what was written
 	most     int
 	done     error
 	logits   []float32
@@ -109,7 +132,7 @@ type Stream struct {
 // Stream decodes a source while it arrives: Next takes units of it whenever policy answers Read.  For an empty session of one
 // row, which the stream then uses.
 func (s *Session) Stream(source Arriving, policy Policy) *Stream {
-	return &Stream{session: s, source: source, policy: policy, last: s.info.BeginID, most: s.info.MaxLength,
+	return &Stream{session: s, source: source, policy: policy, tokens: []int32{s.info.BeginID}, most: s.facts.MaxTarget,
 		logits: make([]float32, s.info.Outputs)}
 }
 
@@ -148,7 +171,7 @@ func (t *Stream) Next(ctx context.Context) (int32, error) {
 				t.done = err
 				return -1, err
 			}
-			t.last = id
+			t.tokens = append(t.tokens, id)
 			t.view.Written++
 			if id == t.session.info.EndID || t.view.Written >= t.most {
 				t.done = io.EOF
@@ -183,17 +206,71 @@ func (t *Stream) write() (int32, error) {
 			t.most = most
 		}
 	}
-	if err := t.session.Step(t.last, t.logits); err != nil {
+	if err := t.session.Step(t.tokens[len(t.tokens)-1], t.logits); err != nil {
 		return -1, err
 	}
-	best := 0
-	for i, score := range t.logits {
-		if score > t.logits[best] {
-			best = i
+	rules := t.session.facts.Decode
+	return best(t.logits, t.tokens, rules.RepetitionPenalty, rules.NoRepeat)
+}
+
+// The id with the highest of the scores of one position, the first of equals, by [decode] of the manifest, whose
+// repetition_penalty and no_repeat look back at the tokens that were there.
+func best(scores []float32, before []int32, penalty float64, noRepeat int) (int32, error) {
+	for _, score := range scores {
+		if score != score {
+			return -1, &Error{Code: Internal, Message: "the model's scores are not numbers (NaN): its weights or a mechanism are broken", Where: -1}
 		}
 	}
-	if t.logits[best] != t.logits[best] {
-		return -1, &Error{Code: Internal, Message: "the model's scores are not numbers (NaN): its weights or a mechanism are broken", Where: -1}
+	if penalty != 1 {
+		seen := map[int32]bool{}
+		for _, id := range before {
+			if score := float64(scores[id]); !seen[id] && score < 0 {
+				scores[id] = float32(score * penalty)
+			} else if !seen[id] {
+				scores[id] = float32(score / penalty)
+			}
+			seen[id] = true
+		}
 	}
-	return int32(best), nil
+	never := float32(math.Inf(-1))
+	if repeats := repeating(before, noRepeat); len(repeats) > 0 {
+		only := true // what must come may repeat
+		for id, score := range scores {
+			only = only && (score == never || repeats[int32(id)])
+		}
+		for id := range repeats {
+			if !only {
+				scores[id] = never
+			}
+		}
+	}
+	top := 0
+	for id, score := range scores {
+		if score > scores[top] {
+			top = id
+		}
+	}
+	if scores[top] == never {
+		return -1, invalid("no token may follow: suppress, suppress_first and min_length of [decode] leave none")
+	}
+	return int32(top), nil
+}
+
+// The tokens that would repeat `n` of those before in a row.
+func repeating(before []int32, n int) map[int32]bool {
+	found := map[int32]bool{}
+	if n == 0 || len(before) < n {
+		return found
+	}
+	last := before[len(before)-n+1:]
+	for i := range before[n-1:] {
+		same := true
+		for j, id := range last {
+			same = same && before[i+j] == id
+		}
+		if same {
+			found[before[i+n-1]] = true
+		}
+	}
+	return found
 }

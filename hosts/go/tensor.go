@@ -152,7 +152,8 @@ func newTensor(bits int, dimensions []int) (*Tensor, error) {
 	return t, nil
 }
 
-// Float32 returns the numbers of a tensor of float32; they are gone after Close.
+// Float32 returns the numbers of a tensor of float32; they are gone after Close, and once nothing refers to the tensor: call
+// runtime.KeepAlive(t) behind the last use of them.
 func (t *Tensor) Float32() []float32 {
 	if t.raw.data == nil || t.raw.dtype_bits != 32 {
 		return nil
@@ -160,7 +161,7 @@ func (t *Tensor) Float32() []float32 {
 	return unsafe.Slice((*float32)(t.raw.data), t.count)
 }
 
-// Float64 returns the numbers of a tensor of float64; they are gone after Close.
+// Float64 returns the numbers of a tensor of float64; they are gone as those of Float32.
 func (t *Tensor) Float64() []float64 {
 	if t.raw.data == nil || t.raw.dtype_bits != 64 {
 		return nil

@@ -440,13 +440,20 @@ void* Kernel::output(Context* context, size_t index, const std::vector<int64_t>&
   return data;
 }
 
-void* Kernel::state_after(Context* context, int64_t batch, int64_t stride, Memory& own) const {
+void* Kernel::state_after(Context* context, const Numbers& rows, int64_t batch, int64_t stride, Memory& own) const {
   const auto bytes = static_cast<size_t>(batch * stride);
   void* after = output(context, 1, {batch, stride});
   if (!after) after = own.reserve(std::max<size_t>(bytes, 1));
-  if (input_of_row_[state] < 0) return std::memset(after, 0, bytes);
+  const auto empty = [&] {
+    const auto seen = std::ranges::find_if(rows.k_pos, [](int32_t n) { return n > 0; });
+    if (seen != rows.k_pos.end())
+      fail(ATTN_INVALID, "\"k_pos\" says that the state holds ", *seen,
+           " keys, and it is empty: give the state that the run before gave, or 0");
+    return std::memset(after, 0, bytes);
+  };
+  if (input_of_row_[state] < 0) return empty();
   const Given before = given(context, input_of_row_[state]);
-  if (before.type == u8 && before.shape == std::vector<int64_t>{batch, 0}) return std::memset(after, 0, bytes);
+  if (before.type == u8 && before.shape == std::vector<int64_t>{batch, 0}) return empty();
   if (before.type != u8 || before.shape != std::vector{batch, stride})
     fail(ATTN_INVALID, "input \"state\" is ", type_name(before.type), " ", before.text(), ": uint8 (", batch, ", ",
          stride, ") is needed, the state that a node with the same attributes gave, or (", batch,
@@ -523,7 +530,7 @@ void Kernel::run(Context* context) const {
   run.visible = pointer(rows.visible);
   if (capacity_) {
     run.state_stride = (info.state_bytes + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
-    run.state = state_after(context, batch, static_cast<int64_t>(run.state_stride), space->state);
+    run.state = state_after(context, rows, batch, static_cast<int64_t>(run.state_stride), space->state);
   }
   const Loop loop{api_, context, request.workers};
   const attn_exec exec =

@@ -62,7 +62,7 @@ class Kernel {
   // Memory of an output of the node; NULL: it has no such output.
   void* output(Context* context, size_t index, const std::vector<int64_t>& shape) const;
   // The state that the run goes on from, where the node gives it, or in `own`.
-  void* state_after(Context* context, int64_t batch, int64_t stride, Memory& own) const;
+  void* state_after(Context* context, const Numbers& rows, int64_t batch, int64_t stride, Memory& own) const;
 
   const Api& api_;
   uint32_t role_ = 0;

@@ -4,6 +4,7 @@
 #include <attnkit/attnkit.hpp>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -41,6 +42,8 @@ TEST(Session, GeneratesWhatWritingTokenByTokenGives) {
     ASSERT_EQ(next, expected);
   }
   stepped.step(next);
+  attnkit_session* const self = written.get();
+  attnkit::Session::write({&self, 1}, attnkit::Batch(std::vector<attnkit::Ids>{{}}), logits.data(), outputs);
   EXPECT_THROW(stepped.step(next, std::span(same).first(3)), attnkit::Error) << "room for three numbers";
 }
 
@@ -307,6 +310,22 @@ TEST(Session, RefusesWrongReadsOfMany) {
   EXPECT_EQ(one.generate(), two.generate());
 }
 
+TEST(Session, ASourceOfItsEndAloneNamesItsSession) {
+  const attnkit::Runtime runtime(1);
+  std::ifstream in(path);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  text.insert(text.find("vocab = ", text.find("encoder = {")), "end = false, ");
+  const attnkit::Model model(runtime, text, ATTNKIT_MODEL);
+  attnkit::Session one(model, 1), two(model, 1);
+  attnkit_session* const both[] = {one.get(), two.get()};
+  const int32_t end = model.info().end_id, ids[] = {3, end, end, end}, lengths[] = {2, 1};
+  const attn_tensor t = attnkit::tensor(ids, {2, 2});
+  attn_error err{sizeof err, 0, -1, ""};
+  EXPECT_EQ(attnkit_sessions_read(both, 2, &t, lengths, nullptr, &err), ATTN_INVALID);
+  EXPECT_EQ(err.where, 1);
+  EXPECT_NE(std::string(err.message).find("session 1: source: row 1 has no token"), std::string::npos) << err.message;
+}
+
 TEST(Sample, WithoutATemperatureIsGenerate) {
   const LanguageModel o;
   attnkit::Session generated(o.model, 1), sampled(o.model, 1), begun(o.model, 1);
@@ -511,6 +530,9 @@ TEST(Session, SimulatesWithAPolicyOfTheHost) {
   EXPECT_EQ(made, whole.generate());
   EXPECT_EQ(made, seen);
   EXPECT_EQ(reads, 2);
+  std::vector<int64_t> none(1);
+  none.clear();  // and has an address
+  EXPECT_EQ(attnkit::Session(o.model, 1).simulate(source, none, offline, watch), made);
 }
 
 TEST(Session, SimulationsEndWithWhatAHostThrows) {

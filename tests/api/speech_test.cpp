@@ -147,10 +147,22 @@ TEST(Speech, WhatTheModelDoesNotTakeIsRefusedInWords) {
   expect_refused(refusal([&] { o.text.features(samples); }), "takes text, not speech");
   expect_refused(refusal([&] { speech.read(tone(439)); }), "439 samples are less than the 440");
   expect_refused(refusal([&] { speech.read(batch_of(std::vector<float>(28), 7)); }), "frames of 7 numbers");
+  expect_refused(refusal([&] { batch_of(std::vector<float>(27), 7); }), "27 numbers do not make whole frames of 7");
   std::vector<float> wrong = samples;
   wrong[17] = 20;
   expect_refused(refusal([&] { o.model.features(wrong); }), "sample 17: 20 is beyond 16");
   EXPECT_EQ(o.model.features(tone(199)).size(), 0u);
+}
+
+TEST(Speech, NoFramesNeedNoMemory) {
+  const Opened o;
+  const std::vector<float> samples = tone(100);
+  attn_error err{sizeof err, 0, -1, ""};
+  uint64_t n = 1;
+  const attn_tensor in = attnkit::tensor(samples.data(), {1, 100}),
+                    none = attnkit::tensor(static_cast<const float*>(nullptr), {1, 0, 8});
+  EXPECT_EQ(attnkit_model_features(o.model.get(), &in, &none, &n, &err), ATTN_OK) << err.message;
+  EXPECT_EQ(n, 0u);
 }
 
 TEST(Speech, AnEmptyLastPartMayLieAnywhere) {

@@ -1,7 +1,9 @@
 """attnkit.Block: one mechanism by itself, its runs and its gradients."""
 
 import array
+import copy
 import os
+import pickle
 import unittest
 
 import attnkit
@@ -93,6 +95,16 @@ class Block(PackageTest):
         dv = column(0, 0, 0)
         block.backward(run, {"o": column(0, 0, 1), "v": dv})
         self.assertEqual(flat(dv), [0.125, 0.375, 0.5])  # the weights of the last query: k / (1 + 3 + 4)
+        block.backward(run, {"o": column(0, 0, 1).toreadonly(), "v": dv})
+        self.refused('port "v" is written to: it must not be read-only', block.backward, run, {"o": column(0, 0, 1), "v": dv.toreadonly()})
+
+    def test_a_request_changed_after_its_run(self):
+        block, tensors = self.causal()
+        request = block.request(queries=3, keys=3, flags=attnkit.TRAIN)
+        run, dv = block.run(request, tensors), column(0, 0, 0)
+        request.queries = request.keys = 3000
+        block.backward(run, {"o": column(0, 0, 1), "v": dv})
+        self.assertEqual(flat(dv), [0.125, 0.375, 0.5])
 
     def test_refused_runs(self):
         block, tensors = self.causal()
@@ -118,6 +130,9 @@ class Block(PackageTest):
         self.refused("slots [0, 0]", block.run, wide, pair, state=two, slots=[0, 0])
         self.refused("both must be at least 1", attnkit.aligned, 0)
         self.refused("float32 or float64", block.request, dtype="half")
+        other, train = attnkit.Block(RUNTIME, "linear", "decoder.self", 1, 1), block.request(queries=3, keys=3, flags=attnkit.TRAIN)
+        self.refused("this run is one of another block, of linear", block.backward, other.run(train, tensors), {"o": column(0, 0, 1)})
+        self.assertRaisesRegex(TypeError, "run must be an attnkit.Run, not dict", block.backward, tensors, {})
         error = self.refused('port "v" has size 3', block.run, request, {**tensors, "k": column(1, 3)})
         self.assertEqual((error.where, block.ports[error.where].name), (2, "v"))
 
@@ -165,6 +180,13 @@ class Errors(PackageTest):
             for number, code in codes.items():
                 self.refused(f"fails: told to fail in {place}", self.fail, f"code = {number}, in = '{place}'", code=code)
             self.refused("returned code 77", self.fail, f"code = 77, in = '{place}'", code=attnkit.INTERNAL)
+
+    def test_errors_of_other_processes(self):
+        said = attnkit.Diagnostic("error", 1, 2, 3, 4, "wrong", "")
+        error = attnkit.Error(attnkit.INVALID, "a message", 2, [said])
+        for made in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            self.assertEqual((type(made), str(made), made.code, made.message, made.where, made.diagnostics),
+                             (attnkit.Error, "a message", attnkit.INVALID, "a message", 2, (said,)))
 
     def test_memory_that_there_is_not(self):
         self.refused("2305843009213693952 bytes of scratch", self.fail, "in = 'scratch'", code=attnkit.NO_MEMORY)

@@ -2,11 +2,14 @@
 
 import array
 import json
+import pathlib
+import types
 import unittest
 from unittest import mock
 
 import attnkit
 from attnkit import incremental
+from attnkit.arriving import ArrivingText
 from stand_in_speech import SpeechModel, SpeechSession
 from support import RUNTIME, SAMPLE, TEXTS, PackageTest, tiny_model
 
@@ -48,8 +51,8 @@ def run(model, policy, parts):
 
 class Text(PackageTest):
     def check_against_simulate(self, model, text, name):
-        words = [model.tokenize(attnkit.SOURCE, word) for word in text.split()]
-        ends = [sum(map(len, words[:i + 1])) for i in range(len(words))]
+        words = text.split()
+        ends = [len(model.tokenize(attnkit.SOURCE, " ".join(words[:i + 1]))) for i in range(len(words))]
         ends[-1] += 1
         simulated = Recorded(attnkit.policy_named(name))
         made = attnkit.Session(model, 1).simulate(self.ids(model, text), simulated, ends=ends)
@@ -57,7 +60,7 @@ class Text(PackageTest):
             live = Recorded(attnkit.policy_named(name))
             said, ids = run(model, live, pieces(text, size))
             self.assertEqual((ids, live.log), (made, simulated.log), (name, text, size))
-            self.assertEqual(sum(said, []), model.detokenize(attnkit.TARGET, made).split())
+            self.assertEqual(sum(said, []), [word for word in model.detokenize(attnkit.TARGET, made).split(" ") if word])
 
     def test_decides_as_simulate(self):
         tiny = self.tiny(stream=True)
@@ -73,6 +76,33 @@ class Text(PackageTest):
             with attnkit.Model(RUNTIME, path) as model:
                 for text in TEXTS:
                     self.check_against_simulate(model, text, "wait-k:1")
+
+    def test_words_have_the_tokens_that_they_have_in_the_whole(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        vocabulary = f'vocab = "{root}/tests/import/golden/bart/tokenizer.json", tokenizer = "huggingface"'  # <s> first, spaces in tokens
+        text = (root / "samples/manifests/bart.toml").read_text(encoding="utf-8").replace('vocab = "../models/numbers-en-de/vocab.txt"', vocabulary)
+        model = attnkit.Model.from_text(RUNTIME, text.replace("tie_embeddings = true\n", "") + "[stream]\nreplay = true\n")
+        for size in (1, 2, 3):
+            source, ids = ArrivingText(model), []
+            for part in pieces("a big house", size):
+                source.add(part)
+                ids += source.take(source.units)
+            source.finish()
+            ids += source.take(source.units)
+            self.assertEqual((ids, source.take(source.units)), (self.ids(model, "a big house"), []))
+        self.check_against_simulate(model, "a big house", "wait-k:1")
+
+    def test_a_word_that_cannot_be_spelled_is_not_added(self):
+        source = ArrivingText(self.tiny())
+        self.refused('cannot spell the word "zebra"', source.add, "one zebra")
+        source.add("two")
+        self.assertEqual(source.units, 1)
+
+    def test_tokens_that_change_with_the_next_word(self):
+        source = ArrivingText(types.SimpleNamespace(tokenize=lambda side, text: [len(text)], info=self.tiny().info))
+        source.add("one two")
+        self.assertEqual(source.take(1), [3])
+        self.refused("the tokens of the source's first 1 words are others once there are 2", source.take, 2)
 
     def test_says_what_the_command_says(self):
         for name in POLICIES:
@@ -100,6 +130,9 @@ class Text(PackageTest):
             stream.add(TEXTS[-1])
             stream.advance()
             self.assertEqual((len(stream.made), stream.finished), (limit, True))
+        path = self.folder / "model" / "model.toml"
+        text = path.read_text().replace('decoder = { layers = 1,', 'decoder = { layers = 1, max_length = 3,') + "[decode]\nmin_length = 9\n"
+        self.check_against_simulate(attnkit.Model.from_text(RUNTIME, text, path.parent), TEXTS[-1], "wait-k:1")
 
     def test_nothing(self):
         stream = attnkit.Incremental(self.tiny(stream=True), attnkit.WaitK(1))

@@ -2,8 +2,10 @@
 
 import array
 import json
+import pathlib
 import unicodedata
 import unittest
+from unittest import mock
 
 import attnkit
 from arrays import Lent, shaped
@@ -63,6 +65,11 @@ class Model(PackageTest):
             self.assertEqual(model.translate(TEXTS[0], limit=1) + "\n",
                              self.run_ok("run", self.folder / name / "model.toml", "--text", TEXTS[0], "--limit", 1).out)
 
+            if options:  # a prompt needs no logits
+                with mock.patch.object(attnkit.Session, "write", autospec=True, side_effect=attnkit.Session.write) as write:
+                    model.translate(TEXTS[0])
+                self.assertEqual(write.call_args.kwargs, {"logits": False})
+
         self.assertEqual(model.translate_all([]), [])
         self.refused("batch 0", model.translate_all, TEXTS, batch=0)
         self.assertRaises(TypeError, model.translate_all, TEXTS[0])
@@ -121,6 +128,7 @@ class Model(PackageTest):
         self.assertEqual((model.tokenize(attnkit.TARGET, ""), model.detokenize(attnkit.TARGET, [])), ([], ""))
         self.refused('cannot spell the word "nine"', model.tokenize, attnkit.SOURCE, "one nine")
         self.refused("not UTF-8", model.tokenize, attnkit.SOURCE, "\udcff")
+        self.refused("text holds '\\ud800', half of a surrogate pair", model.tokenize, attnkit.SOURCE, "one \ud800")
         self.refused("NUL", model.tokenize, attnkit.SOURCE, "one\0two")
         self.refused("side 2", model.tokenize, 2, "one")
         self.refused("token 1 is 99", model.detokenize, attnkit.TARGET, [3, 99])
@@ -225,6 +233,16 @@ default = "softmax"
         self.assertEqual(model.attention("decoder.self", 1, source, [1, 10]).tolist()[0][0][1], 0)
         self.refused("layer", model.attention, "decoder.self", 9, source, [1])
         self.refused("role 'self'", model.attention, "self", 1, source, [1])
+
+    def test_attention_of_whole_recordings(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        text, samples = (root / "samples/manifests/whisper.toml").read_text(encoding="utf-8"), array.array("f", bytes(4 * 1600))
+        for frames, rows in ((200, 100), (199, 100)):
+            manifest = text.replace("frames = 200", f"frames = {frames}")
+            model = attnkit.Model.from_text(RUNTIME, manifest, root / "samples/manifests")
+            for source in (samples, model.features(samples)):
+                self.assertEqual(model.attention("encoder.self", 1, source, [1]).shape, (4, rows, rows))
+                self.assertEqual(model.attention("decoder.cross", 1, source, [1, 5]).shape, (4, 2, rows))
 
     def test_check_makes_no_model(self):
         path = tiny_model.write_model(self.folder / "checked")

@@ -41,6 +41,7 @@ class Session(PackageTest):
         text = lambda ids: self.model.detokenize(attnkit.TARGET, ids)
         self.assertEqual(self.begun().sample(stops=["nowhere", text(expected[1:2]).strip()]), expected[:2])
         self.refused("empty", self.begun().sample, stops=[""])
+        self.assertRaisesRegex(TypeError, "stops must be a sequence of str", self.begun().sample, stops="halb")
         self.refused("NUL", self.begun().sample, stops=["a\0"])
         hot = [self.begun().sample(temperature=1000, seed=seed, limit=8) for seed in (1, 1, 2)]
         self.assertEqual(hot[0], hot[1])

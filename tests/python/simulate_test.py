@@ -41,6 +41,11 @@ class Simulate(PackageTest):
         self.assertEqual(max(seen), 2)
         self.refused("the last unit ends at 3", self.simulate, attnkit.Offline(), ends=[3])
 
+    def test_what_observe_answers_is_nothing(self):
+        whole = self.simulate(attnkit.WaitK(1))
+        for answer in ("two", [], None, attnkit.STOP):
+            self.assertEqual(self.simulate(attnkit.WaitK(1), lambda event: answer), whole)
+
     def test_limit_and_stop(self):
         whole = self.simulate(attnkit.Offline())
         self.assertEqual(self.simulate(attnkit.Offline(), limit=2), whole[:2])

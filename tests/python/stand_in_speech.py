@@ -52,7 +52,7 @@ class SpeechModel:
 
     @staticmethod
     def describe():
-        return {"decode": {"repetition_penalty": 1.0, "no_repeat": 0}}
+        return {"decode": {"repetition_penalty": 1.0, "no_repeat": 0}, "max_target": INFO.max_length}
 
     @staticmethod
     def detokenize(_, ids):

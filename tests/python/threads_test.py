@@ -1,5 +1,6 @@
 """Threads: many sessions at once, one session twice at once, a session closed while it runs; memory."""
 
+import array
 import os
 import signal
 import sys
@@ -76,6 +77,28 @@ class Threads(PackageTest):
                          lambda: session.read([3])):
                 self.refused("in use", call)
         self.paused(use)
+
+    def test_a_step_in_a_step(self):
+        # As one of another thread comes before the library has read what this one writes.
+        model = self.tiny()
+        session, other = attnkit.Session(model, 1), attnkit.Session(model, 1)
+        outs = [array.array("f", bytes(4 * model.info.outputs)) for _ in range(4)]
+        for one in (session, other):
+            one.read(self.ids(model, TEXTS[0]))
+            one.step(model.info.begin_id)
+        made = session._step
+        write = made.function
+
+        def meanwhile(*arguments):
+            made.function = write
+            session.step(10, outs[0])
+            return write(*arguments)
+        made.function = meanwhile
+        session.step(11, outs[1])
+        for token, out in ((10, outs[2]), (11, outs[3])):
+            other.step(token, out)
+        self.assertEqual(outs[:2], outs[2:])
+        self.assertEqual(session.save(), other.save())
 
     def test_closing_waits_for_the_call(self):
         def use(session):

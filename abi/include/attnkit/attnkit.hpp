@@ -140,7 +140,10 @@ struct Batch {
     }
   }
   int64_t rows() const { return static_cast<int64_t>(lengths.size()); }
-  attn_tensor view() const { return tensor(ids.data(), {rows(), length}); }
+  attn_tensor view() const {
+    static const int32_t none = 0;  // NULL means that there is no tensor
+    return tensor(ids.empty() ? &none : ids.data(), {rows(), length});
+  }
 };
 
 // Anything that can be read as samples of speech, within [-1, 1] at the model's sample_rate.
@@ -154,7 +157,12 @@ struct SpeechBatch {
   int64_t length = 0, bins = 0;
   explicit SpeechBatch(std::span<const std::vector<float>> rows, int64_t frame = 0) : bins(frame) {
     const size_t width = static_cast<size_t>(std::max<int64_t>(1, bins));
-    for (const auto& row : rows) length = std::max(length, static_cast<int64_t>(row.size() / width));
+    for (const auto& row : rows) {
+      if (row.size() % width)
+        throw Error(ATTN_INVALID,
+                    std::to_string(row.size()) + " numbers do not make whole frames of " + std::to_string(width));
+      length = std::max(length, static_cast<int64_t>(row.size() / width));
+    }
     for (const auto& row : rows) {
       data.insert(data.end(), row.begin(), row.end());
       lengths.push_back(static_cast<int32_t>(row.size() / width));
@@ -487,8 +495,9 @@ class Session : public detail::Handle<attnkit_session, attnkit_session_destroy> 
     using Both = decltype(both);
     limit = std::min(limit, static_cast<uint32_t>(max_length_));
     const auto context = reinterpret_cast<uintptr_t>(&both);
-    const attnkit_stream_options options{sizeof options, limit,   Both::on_decide, context,
-                                         Both::on_event, context, ends.data(),     ends.size()};
+    const attnkit_stream_options options{
+        sizeof options, limit, Both::on_decide, context, Both::on_event, context, ends.empty() ? nullptr : ends.data(),
+        ends.size()};
     Ids ids(max_length_);
     uint64_t n = 0;
     detail::call(attnkit_session_simulate, get(), &t, &options, ids.data(), &n);

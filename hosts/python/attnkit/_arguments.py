@@ -55,7 +55,10 @@ def c_text(text: str, what: str) -> bytes:
     """A str as the NUL-terminated UTF-8 that C takes."""
     if not isinstance(text, str):
         raise TypeError(f"{what} must be a str, not {type(text).__name__}")
-    raw = text.encode("utf-8", "surrogateescape")
+    try:
+        raw = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as e:
+        raise Error(INVALID, f"{what} holds {text[e.start]!r}, half of a surrogate pair, which UTF-8 does not have") from None
     if b"\0" in raw:
         raise Error(INVALID, f"{what} holds a NUL byte")
     return raw

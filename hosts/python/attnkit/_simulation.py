@@ -13,15 +13,15 @@ class Simulation:
 
     def __init__(self, decide: Callable[[Any], int], observe: Optional[Callable[[Any], object]]) -> None:
         self._raised: Optional[BaseException] = None
-        self.decide: Any = attnkit_decide(lambda _, view: self._guarded(decide, view.contents))
+        self.decide: Any = attnkit_decide(lambda _, view: self._guarded(lambda v: int(decide(v) or 0), view.contents))
         self.observe: Any = attnkit_observe()
         if observe is not None:
             self.observe = attnkit_observe(lambda _, event: self._guarded(observe, event.contents))
 
-    def _guarded(self, function: Callable[[Any], Any], argument: ctypes.Structure) -> int:
+    def _guarded(self, function: Callable[[Any], Any], argument: ctypes.Structure) -> Any:
         if self._raised is None:
             try:
-                return int(function(_copy(argument)) or 0)
+                return function(_copy(argument))
             except BaseException as e:  # KeyboardInterrupt included: nothing may pass through C
                 self._raised = e
         return ATTNKIT_STOP

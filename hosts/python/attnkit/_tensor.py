@@ -208,8 +208,12 @@ def _lent_anywhere(values: Any) -> Optional[Tensor]:
     form = view.format.lstrip("@=<")
     if view.ndim == 0 or form not in _CODES:
         return None
+    shape = view.shape or ()
+    if 0 not in shape and any(n > 1 and stride % view.itemsize for n, stride in zip(shape, view.strides or ())):
+        raise Error(INVALID, f"an array with strides of {view.strides} bytes, no multiples of its items' {view.itemsize}, as a field of packed "
+                             "records: make it contiguous first")
     strides = [n // view.itemsize for n in view.strides or ()]
-    return Tensor(view, address_of(view), view.shape or (), (_CODES[form], 8 * view.itemsize), strides)
+    return Tensor(view, address_of(view), shape, (_CODES[form], 8 * view.itemsize), strides)
 
 
 def _by_dlpack(values: Any) -> Optional[Tensor]:
@@ -327,7 +331,7 @@ class Rows:
                 raise Error(INVALID, f"{len(counts)} lengths for {rows} rows")
         else:
             if lengths is not None:
-                raise Error(INVALID, "lengths are those of an array of rows; a list of sequences has its own")
+                raise Error(INVALID, "lengths are those of an array of rows, int32 or float32; a list of sequences has its own")
             sequences = [ids(row) for row in values]  # type: ignore[union-attr]
             counts = [row.shape[1] for row in sequences]
             longest = max(counts, default=0)

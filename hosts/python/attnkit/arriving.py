@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 from typing import Iterable
 
+from .error import INVALID, Error
 from .model import SOURCE, Model
 
 
@@ -12,33 +13,38 @@ class ArrivingText:
     """A unit is a word with all its tokens; </s> comes with the last."""
 
     def __init__(self, model: Model) -> None:
-        self._model, self._taken = model, 0
+        self._model, self._known = model, (0, False)  # the units in _ids, and whether the end is
+        self._words: list[str] = []
         self._ids: list[int] = []
-        self._ends: list[int] = []
         self.finished = False
 
     @property
     def units(self) -> int:
         """The number of words that have arrived."""
-        return len(self._ends)
+        return len(self._words)
 
     def add(self, text: str) -> None:
         """More of the source, whole words."""
-        for word in text.split():
-            self._ids += self._model.tokenize(SOURCE, word)
-            self._ends.append(len(self._ids))
+        self._model.tokenize(SOURCE, text)  # refuses what cannot be spelled
+        self._words += text.split()
 
     def finish(self) -> None:
         """Nothing more comes."""
-        if not self.finished and self._ends:
-            self._ids.append(self._model.info.end_id)
-            self._ends[-1] += 1
         self.finished = True
 
     def take(self, units: int) -> list[int]:
         """Of the first `units` what was not taken before; empty when all was."""
-        begin, self._taken = self._taken, self._ends[units - 1]
-        return self._ids[begin:self._taken]
+        known = units, self.finished and units == self.units
+        if known == self._known:
+            return []
+        # All of the text anew: what a word's tokens are may depend on what is before it.
+        ids = self._model.tokenize(SOURCE, " ".join(self._words[:units]))
+        before, n = self._ids, len(self._ids)
+        if ids[:n] != before:
+            raise Error(INVALID, f"the tokens of the source's first {self._known[0]} words are others once there are {units}: this vocabulary "
+                                 "is for whole sources")
+        self._known, self._ids = known, ids
+        return [*ids[n:], self._model.info.end_id] if known[1] else ids[n:]
 
 
 class ArrivingSpeech:

@@ -40,8 +40,9 @@ class Port(NamedTuple):
 class Run:
     """One run that was made.  output: what the OUTPUT port got, the array that was given for it or a Result."""
 
-    def __init__(self, asked: attn_request, struct: attn_run, keep: Sequence[Any], output: Any) -> None:
-        self._request, self._struct, self._keep, self.output = asked, struct, keep, output
+    def __init__(self, block: Block, asked: attn_request, struct: attn_run, keep: Sequence[Any], output: Any) -> None:
+        self._block, self._request = block, attn_request.from_buffer_copy(asked)  # the caller may change it for the next run
+        self._struct, self._keep, self.output = struct, keep, output
 
 
 class Block(Handle):
@@ -97,8 +98,8 @@ class Block(Handle):
             visible: Optional[Array] = None, state: Optional[memoryview] = None, slots: Optional[Sequence[int]] = None) -> Run:
         """One run within a request, see attn_run.
 
-        tensors: arrays by the name of a port, or by its index where two share a name, of shape (batch, heads, rows, width) with
-        any stride; they are read and written in place.  The OUTPUT may be left out, so may an AUX_IN that has no value yet.
+        tensors: arrays by the name of a port, or by its index where two share a name, of shape (batch, heads, rows, width), each row
+        contiguous; they are read and written in place.  The OUTPUT may be left out, so may an AUX_IN that has no value yet.
         queries and keys: rows of this run, where no tensor tells them; default those of the request.  state: (slots, bytes) as
         aligned() makes it.  What backward needs is saved where the request says TRAIN.
         """
@@ -145,19 +146,22 @@ class Block(Handle):
             run.saved = saved.struct.data
             keep.append(saved)
         call(self._library.attnkit_block_run, self.pointer, ctypes.byref(request), ctypes.byref(run))
-        return Run(request, run, keep, output)
+        return Run(self, request, run, keep, output)
 
     def backward(self, run: Run, grads: Mapping[Union[str, int], Array]) -> None:
         """The gradients of a run under TRAIN, by port as in run: those of the outputs are given, the others written in place.
 
         Gradients of LEARNED ports are added to what is there; what is left out is not computed.
         """
-        found = self._by_port(grads)
+        instance(run, Run, "run")
+        if run._block is not self:
+            raise Error(INVALID, f"this run is one of another block, of {run._block.mechanism}: its own block has its gradients")
+        found = self._by_port(grads, gradients=True)
         structs = (attn_tensor * len(found))(*(attn_tensor() if t is None else t.struct for t in found))
         grad = sized(attn_grad, run=ctypes.pointer(run._struct), grads=structs)
         call(self._library.attnkit_block_backward, self.pointer, ctypes.byref(run._request), ctypes.byref(grad))
 
-    def _by_port(self, tensors: Mapping[Union[str, int], Array]) -> list[Optional[Tensor]]:
+    def _by_port(self, tensors: Mapping[Union[str, int], Array], gradients: bool = False) -> list[Optional[Tensor]]:
         found: list[Optional[Tensor]] = [None] * len(self.ports)
         for key, values in tensors.items():
             meant = [p for p in self.ports if key in (p.name, p.index)]
@@ -165,7 +169,7 @@ class Block(Handle):
                 known = ", ".join(p.name for p in self.ports)
                 raise Error(INVALID, f"{key!r} names two ports: give their indices" if meant else
                             f"{self.mechanism} has no port {key!r}: {known}")
-            written = meant[0].kind in (ATTN_OUTPUT, ATTN_AUX_OUT)
+            written = (meant[0].kind in (ATTN_OUTPUT, ATTN_AUX_OUT)) is not gradients
             found[meant[0].index] = strided(values, f'port "{meant[0].name}"', written)
         return found
 

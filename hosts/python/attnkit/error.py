@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 # Codes of Error.
 INVALID, UNSUPPORTED, NO_MEMORY, DEVICE, INTERNAL = 1, 2, 3, 4, 5
@@ -30,3 +30,7 @@ class Error(Exception):
     def __init__(self, code: int, message: str, where: int = -1, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)
         self.code, self.message, self.where, self.diagnostics = code, message, where, tuple(diagnostics)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Makes it picklable, as results of other processes must be."""
+        return type(self), (self.code, self.message, self.where, self.diagnostics), self.__dict__

@@ -50,11 +50,12 @@ class Incremental:
 
     def __init__(self, model: Model, policy: Policy, limit: int = 0) -> None:
         self._model, self._policy, self._limit = model, policy, limit
-        self._session, decode = Session(model, 1), model.describe()["decode"]
+        self._session, described = Session(model, 1), model.describe()
+        decode, longest = described["decode"], described["max_target"]
         self._rules = decode["repetition_penalty"], decode["no_repeat"]
         self._source: Union[ArrivingSpeech, ArrivingText] = (ArrivingSpeech if model.info.sample_rate else ArrivingText)(model)
         self._read, self._said, self._complete = 0, 0, False
-        self._most = min(limit or model.info.max_length, model.info.max_length)
+        self._most = min(limit or longest, longest)
         self.made: list[int] = []
         self.finished = False
 

@@ -118,10 +118,10 @@ class Model(Handle):
 
     def features(self, samples: Array, out: Optional[Array] = None) -> Any:
         """The frames that a model which takes speech makes of float32 samples (S): float32 (1, T, features), out or a Result."""
-        n, lent = ctypes.c_uint64(), source_of(samples)
-        call(self._library.attnkit_model_features, self.pointer, lent.reference, None, ctypes.byref(n))
-        frames, given = result(out, "out", (1, n.value, self.info.features))
-        call(self._library.attnkit_model_features, self.pointer, lent.reference, frames.reference, ctypes.byref(n))
+        lent = source_of(samples)
+        n = self._frames(lent)
+        frames, given = result(out, "out", (1, n, self.info.features))
+        call(self._library.attnkit_model_features, self.pointer, lent.reference, frames.reference, ctypes.byref(ctypes.c_uint64(n)))
         return given
 
     def tokenize(self, side: int, text: str) -> list[int]:
@@ -193,11 +193,16 @@ class Model(Handle):
         """Rows of a block that reads this side."""
         if side is None:
             return 0
-        info, n = self.info, side.shape[1]
-        if side.dtype == INT32:
-            return n
-        frames = n if len(side.shape) == 3 else max(0, n - info.frame_length + info.frame_shift) // max(1, info.frame_shift)
-        return frames // max(1, info.subsampling)
+        if side.dtype == INT32 or not self.info.subsampling:
+            return side.shape[1]
+        frames = side.shape[1] if len(side.shape) == 3 else self._frames(side)
+        whole = self.describe()["speech"]["frontend"]["type"] == "centred"  # whose last row may have fewer frames
+        return -(-frames // self.info.subsampling) if whole else frames // self.info.subsampling
+
+    def _frames(self, samples: Tensor) -> int:
+        n = ctypes.c_uint64()
+        call(self._library.attnkit_model_features, self.pointer, samples.reference, None, ctypes.byref(n))
+        return n.value
 
     def translate(self, text: str, beams: int = 0, limit: int = 0) -> str:
         """Greedy or, with more than one beam, beam search; beams 0: as in the manifest.  A decoder alone continues the text."""
@@ -240,7 +245,7 @@ class Model(Handle):
                     sources.append([*self.tokenize(SOURCE, texts[n]), self.info.end_id])
                 else:
                     first = [self.info.begin_id] if self.info.begin_id >= 0 else []
-                    session.write([first + self.tokenize(TARGET, texts[n])] * session.rows)
+                    session.write([first + self.tokenize(TARGET, texts[n])] * session.rows, logits=False)
         if sources:
             with _naming(list(sessions), len(texts)):
                 read_all(list(sessions.values()), sources)

@@ -26,7 +26,7 @@ class Session(Handle):
 
     rows: int
     _info: ModelInfo
-    _step: Optional[_Step] = None
+    _step: _Step  # while no step runs that has it
 
     def __init__(self, model: Model, rows: int = 0) -> None:
         self._begin(model, "attnkit_session_create", integer(rows, "rows", ctypes.c_uint32, MOST_ROWS))
@@ -82,12 +82,13 @@ class Session(Handle):
         """Appends one token to a session of one row; out: a contiguous float32 array (outputs) for the logits.  The shortest way of a
         step: give the same array each time."""
         pointer = self.pointer
-        made = self._step
-        if made is None:
-            made = self._step = _Step(pointer, self._library.attnkit_session_write)
-        if out is not made.out:
-            made.write_to(out, self._info.outputs)
-        made.write(token)
+        made = self.__dict__.pop("_step", None) or _Step(pointer, self._library.attnkit_session_write)  # no other thread's
+        try:
+            if out is not made.out:
+                made.write_to(out, self._info.outputs)
+            made.write(token)
+        finally:
+            self._step = made
 
     def generate(self, limit: int = 0) -> list[int]:
         """Ids until </s> or the limit, 0: as [decode] says, or 1.5 times the source and 20; greedy with one row, beam search with more."""
@@ -103,11 +104,14 @@ class Session(Handle):
         each(id) sees every token before the next is computed; False ends the call, what it raises ends it and is raised.  The
         token that completes one of the stops in their text is the last; the output is the text before it.
         """
+        if isinstance(stops, str):
+            raise TypeError("stops must be a sequence of str, not str")
         raised: list[BaseException] = []
 
         def drawn(_: int, token: int) -> int:
             try:
-                return int(each is not None and each(token) is False)
+                answer = None if each is None else each(token)
+                return int(type(answer).__name__ in ("bool", "bool_") and not answer)  # NumPy's as well, no other zero
             except BaseException as e:  # KeyboardInterrupt included: nothing may pass through C
                 raised.append(e)
                 return 1

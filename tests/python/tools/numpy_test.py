@@ -93,6 +93,25 @@ class Numpy(unittest.TestCase):
         weights = np.exp(q @ k.transpose(0, 1, 3, 2) / np.sqrt(8))
         np.testing.assert_allclose(out, weights / weights.sum(-1, keepdims=True) @ v, atol=1e-5)
 
+    def test_fields_of_packed_records(self):
+        model, ids = attnkit.Model(RUNTIME, MODEL), [5, 6, 2]
+        packed = np.array([(1, i) for i in ids], np.dtype([("x", "i1"), ("id", "<i4")]))
+        with self.assertRaisesRegex(attnkit.Error, r"strides of \(5,\) bytes, no multiples of its items' 4"):
+            attnkit.Session(model, 1).read(packed["id"])
+        block, zeros = attnkit.Block(RUNTIME, "softmax", "encoder.self", 16, 2), np.zeros((1, 2, 5, 8), np.float32)
+        with self.assertRaisesRegex(attnkit.Error, "no multiples"):
+            block.run(block.request(1, 5, 5), {"q": np.zeros((1, 2, 5, 8), np.dtype([("x", "i1"), ("q", "<f4")]))["q"], "k": zeros, "v": zeros})
+
+    def test_a_false_of_numpy_ends_a_sample(self):
+        model = attnkit.Model(RUNTIME, MODEL)
+        made, seen = [], []
+        for each in (lambda token: seen.append(token) or np.bool_(False), lambda token: seen.append(token) or np.int64(0)):
+            session = attnkit.Session(model, 1)
+            session.read([*model.tokenize(attnkit.SOURCE, "half past three"), model.info.end_id])
+            made.append(session.sample(each=each))
+        self.assertEqual((len(made[0]), made[1][:1]), (1, made[0]))
+        self.assertGreater(len(made[1]), 1)
+
     def test_gradient_in_float64(self):
         block = attnkit.Block(RUNTIME, "relu", "encoder.self", 8, 2)
         request = block.request(1, 4, 4, flags=attnkit.TRAIN, dtype="float64")

@@ -347,6 +347,8 @@ class Errors(unittest.TestCase):
         names, k_pos = ("q", "k", "v", "k_pos", "state"), np.array([0])
         self.refused(r'input "state" is uint8 \(2, 64\): uint8 \(2, 12288\) is needed.*or \(2, 0\)', names=names, capacity=ROWS,
                      given={**self.rows, "k_pos": k_pos, "state": np.zeros((B, 64), np.uint8)})
+        self.refused('"k_pos" says that the state holds 3 keys, and it is empty', names=names, capacity=ROWS + 3,
+                     given={**self.rows, "k_pos": k_pos + 3, "state": np.zeros((B, 0), np.uint8)})
         self.refused("24 keys are more than the capacity 5", capacity=5)
         self.refused("exceed the capacity 24", names=names, capacity=ROWS,
                      given={**self.rows, "k_pos": k_pos + 1, "state": np.zeros((B, 12288), np.uint8)})

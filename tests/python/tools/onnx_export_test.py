@@ -6,6 +6,8 @@ import itertools
 import os
 import pathlib
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -134,6 +136,39 @@ class Exports(unittest.TestCase):
             size = file.with_name("model.onnx.data").stat().st_size
             self.assertLess(size, 1 << 23)
         self.assertEqual(len(session(file).get_inputs()), 4)
+
+    def test_a_failed_export_leaves_what_was_there(self):
+        file = self.folder / "model.onnx"
+        attnkit.onnx.export(NUMBERS, file, runtime=RUNTIME, large=1 << 20)
+        before = {f.name: f.read_bytes() for f in self.folder.iterdir()}
+        limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))  # as on a disk that is full
+        try:
+            self.assertRaises(OSError, attnkit.onnx.export, NUMBERS, file, runtime=RUNTIME, large=1 << 20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        self.assertEqual({f.name: f.read_bytes() for f in self.folder.iterdir()}, before)
+        attnkit.onnx.export(NUMBERS, file, runtime=RUNTIME)
+        self.assertEqual([f.name for f in self.folder.iterdir()], ["model.onnx"])
+
+    def test_heads_of_sentence_encoders(self):
+        text = (SAMPLES / "manifests/sentence-encoder.toml").read_text().replace("../models", str(SAMPLES / "models"))
+        manifest = self.folder / "sentences.toml"
+        for head in ('pool = "mean", normalise = true', 'pool = "mean", normalise = true, pooler = true', 'pool = "first", pooler = true'):
+            with self.subTest(head=head):
+                manifest.write_text(text.replace('pool = "mean", normalise = true', head))
+                self.same(manifest, 2e-5)
+
+    def test_longrope_beyond_its_first_factors(self):
+        factors = "short_factors = [1.0, 1.1, 1.2, 1.3], long_factors = [2.0, 3.0, 4.0, 5.0], attention_factor = 1.2"
+        model = {"positions": '"rotary"', "rotary": f'{{ base = 100.0, scaling = "longrope", original_length = 16, {factors} }}'}
+        self.same(self.written(['default = "softmax"'], **{**model, "max_length": 16}), 2e-5)
+        manifest = self.written(['default = "softmax"'], **model)
+        for export in (attnkit.onnx.export, attnkit.onnx.export_steps):
+            with self.assertRaisesRegex(attnkit.Error, "texts of more than 16 tokens.*max_length = 16, not 64, and attention_factor = 1.2") as caught:
+                export(manifest, self.folder / "longer", runtime=RUNTIME)
+            self.assertEqual(caught.exception.code, attnkit.UNSUPPORTED)
 
     def test_it_translates(self):
         file = self.folder / "model.onnx"
@@ -379,8 +414,8 @@ class LinearAttention(unittest.TestCase):
                 self.assertEqual(got.tobytes(), np.ascontiguousarray(expected).tobytes())
 
     def test_scales(self):
-        for scale in (0.0, 0.5):  # 0 is D^-1/2
-            model = self.graph("relu", factor=scale, guard="add", eps=0.25)
+        for scale, guard in ((0.0, "add"), (0.5, "add"), (-0.5, "none")):  # 0 is D^-1/2
+            model = self.graph("relu", factor=scale, guard=guard, eps=0.25)
             whole, = session(model.SerializeToString()).run(None, self.rows)
             self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
             np.testing.assert_allclose(session(model.SerializeToString()).run(None, self.rows)[0], whole, rtol=0, atol=1e-5)
@@ -548,6 +583,16 @@ class LinearAttention(unittest.TestCase):
         for value in (*half.graph.input, *half.graph.output):
             value.type.tensor_type.elem_type = TensorProto.FLOAT16
         self.refused(half, "it is of FLOAT16: attnkit.Block computes in FLOAT")
+        for factor, guard, said in ((1e-8, "add", "its guard of 0.1 over its scale of 1e-08 is 1e\\+07"), (-1.0, "add", "is -0.1"),
+                                    (-1.0, "clamp", "a scale above 0")):
+            self.refused(self.graph("relu", factor=factor, guard=guard, eps=0.1), said)
+        other = self.graph("relu")
+        next(n for n in other.graph.node if n.op_type == "LinearAttention").domain = "example"
+        self.refused(other, "this graph has no LinearAttention")
+        other = self.graph("relu")
+        next(n for n in other.graph.node if n.op_type == "Relu").domain = "example"
+        other.opset_import.append(onnx.helper.make_opsetid("example", 1))
+        self.refused(other, "its query and key are not both Relu")
 
     def test_what_is_no_mechanism_is_left(self):
         for change in ("rule", "state", "feature", "wrong way", "heads", "twos"):

@@ -227,6 +227,8 @@ class Refused(TorchTest):
         self.refused("visible", block, x, context, visible=torch.ones(2, 3))
         for lengths in ([1.5, 2], torch.tensor([float("nan"), 2]), torch.tensor([1, float("inf")])):
             self.refused("rows are counted in whole numbers", block, x, context, lengths=lengths)
+        for lengths in (torch.tensor([2**32 + 1, 2]), [2**32 + 1, 2]):
+            self.refused("q_len[0] is 2147483647", block, x, context, lengths=lengths)
         self.assertTrue(block(x, context, lengths=torch.tensor([1.0, 2.0])).equal(block(x, context, lengths=[1, 2])))
         self.refused("q_len must be a contiguous torch.int32 tensor of shape (2,)", block, x, context, lengths=[1, 2, 3])
         self.refused("port \"k\" has size 1 in dimension 0, not 2", block, x, context[:1])
@@ -236,6 +238,19 @@ class Refused(TorchTest):
         self.refused("x must be rows (B, N, 12) of a floating-point type, not (2, 5, 12) of torch.int64", block, x.long(), context)
         for lengths in ("ab", [[1], [2, 3]], [None, 1], object):
             self.refused("a tensor or a list of numbers is needed", block, x, context, lengths=lengths)
+
+    def test_a_batch_of_none(self):
+        block, x = attention("cosformer"), torch.zeros(0, QUERIES, D_MODEL, requires_grad=True)
+        made = block(x, lengths=torch.zeros(0, dtype=torch.int32), total=torch.zeros(0))
+        self.assertEqual(made.shape, x.shape)
+        made.sum().backward()
+        self.assertEqual(x.grad.shape, x.shape)
+
+    def test_rows_that_are_not_projected_may_lie_anyhow(self):
+        x = torch.randn(2, D_MODEL, QUERIES).transpose(1, 2)
+        for name in ("ssru", "s4d"):
+            block = attention(name, causal=True)
+            self.assertTrue(block(x).equal(block(x.contiguous())), name)
 
     def test_strides(self):
         key, q = attention().softmax._key, torch.randn(2, HEADS, WIDTH, QUERIES).transpose(2, 3)

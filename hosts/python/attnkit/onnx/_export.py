@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import struct
+import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 import numpy as np
@@ -63,11 +64,16 @@ def export_steps(manifest: Path, folder: Path, standard: bool = False, runtime: 
 
 def _save(made: onnx.ModelProto, file: pathlib.Path, large: int) -> None:
     """Whole or as before."""
-    part, beside = file.with_name(file.name + ".part"), file.with_name(file.name + ".data")
-    beside.unlink(missing_ok=True)  # onnx would append to it
     size = sum(t.ByteSize() for t in made.graph.initializer)
-    onnx.save_model(made, os.fspath(part), save_as_external_data=size > large, location=beside.name)
-    part.replace(file)
+    with tempfile.TemporaryDirectory(prefix=f"{file.name}.", suffix=".part", dir=file.parent) as folder:
+        part = pathlib.Path(folder, file.name)
+        beside = part.with_name(f"{file.name}.data")
+        onnx.save_model(made, os.fspath(part), save_as_external_data=size > large, location=beside.name)
+        if size > large:
+            beside.replace(file.with_name(beside.name))
+        part.replace(file)
+    if size <= large:
+        file.with_name(beside.name).unlink(missing_ok=True)
 
 
 def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:
@@ -424,7 +430,11 @@ class Exported:
 
     def rotate(self, y: str) -> str:
         """(B, N, heads, width), pairs of channels turned by positions."""
-        d = self.described["rotary"]
+        d, longest = self.described["rotary"], max(self.described["max_length"], self.described["max_target"])
+        if d["scaling"] == "longrope" and d["original_length"] < longest:
+            raise Error(UNSUPPORTED, f"rotary positions of scaling longrope have other factors for texts of more than {d['original_length']} tokens, "
+                                     f"which a graph has not: export a manifest with max_length = {d['original_length']}, not {longest}, and "
+                                     f"attention_factor = {d['attention_factor']} in rotary")
         return self.turned(y, "rotary.", rotary_speeds(d), d["attention_factor"], d["width"] // 2 * 2, d["layout"] == "halves")
 
     def turned(self, y: str, prefix: str, speeds: NDArray[Any], factor: float, turned: int, halves: bool) -> str:
@@ -484,6 +494,7 @@ class Exported:
         count = graph("Unsqueeze", graph("Cast", graph("Max", lengths, np.int64(1)), to=TensorProto.FLOAT), np.array([1]))
         x = graph("Div", total, count)
         if head["type"] == "embedding":
+            x = graph("Tanh", self.dense(x, "head.pooler")) if head["pooler"] else x
             return graph("Div", x, graph("Max", graph("ReduceL2", x, np.array([-1])), np.float32(1e-12))) if head["normalise"] else x
         if head["hidden"]:
             x = graph("Relu", self.dense(x, "head.hidden"))

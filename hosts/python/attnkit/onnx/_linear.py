@@ -159,7 +159,7 @@ def import_linear_attention(model: onnx.ModelProto, capacity: int = 0, position:
 
     every: throws Error where a node would be left, which says why; the model is then as before.
     """
-    nodes = [n for n in model.graph.node if n.op_type == "LinearAttention"]
+    nodes = [n for n in model.graph.node if _operator(n) == "LinearAttention"]
     if not nodes:
         raise Error(INVALID, "this graph has no LinearAttention")
     found, made = _Matcher(model, capacity), []
@@ -216,7 +216,7 @@ class _Matcher:
     def made_by(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """The node behind a value, if it is one of these."""
         node = self.maker.get(name)
-        return node if node is not None and node.op_type in operators else None
+        return node if node is not None and _operator(node) in operators else None
 
     def users(self, name: str) -> list[onnx.NodeProto]:
         return self.uses.get(name, [])
@@ -254,7 +254,7 @@ class _Matcher:
     def in_heads(self, node: onnx.NodeProto, heads: int) -> bool:
         """Does this Reshape put rows into heads?"""
         shape = self.array(node.input[1])
-        return node.op_type == "Reshape" and shape is not None and len(shape) == 4 and shape[2] == heads
+        return _operator(node) == "Reshape" and shape is not None and len(shape) == 4 and shape[2] == heads
 
     def values(self, name: str, heads: int) -> str | None:
         """The values before a one was put behind each, rows of all heads beside each other; None: something else."""
@@ -271,10 +271,10 @@ class _Matcher:
     def columns(self, node: onnx.NodeProto, width: int) -> tuple[str | None, str | None]:
         """Of a node that cuts the last dimension: the value with all columns but the last, that with the last alone."""
         options = _attributes(node)
-        if node.op_type == "Split":
+        if _operator(node) == "Split":
             sizes = self.array(node.input[1]) if len(node.input) > 1 else None
             return node.output if options.get("axis", 0) in (3, -1) and sizes == [width, 1] else (None, None)
-        begin, end, axis, step = (self.array(name) for name in [*node.input[1:], ""][:4]) if node.op_type == "Slice" else [None] * 4
+        begin, end, axis, step = (self.array(name) for name in [*node.input[1:], ""][:4]) if _operator(node) == "Slice" else [None] * 4
         if axis not in ([3], [-1]) or step not in (None, [1]):
             return None, None
         first = begin == [0] and end in ([-1], [width])
@@ -286,7 +286,7 @@ class _Matcher:
         cuts = [self.columns(node, width) for reshaped in self.users(name) if self.in_heads(reshaped, heads)
                 for node in self.users(reshaped.output[0])]
         values, sums = {first for first, _ in cuts if first}, {last for _, last in cuts if last}
-        divisions = [node for value in values for node in self.users(value) if node.op_type == "Div" and node.input[0] in values]
+        divisions = [node for value in values for node in self.users(value) if _operator(node) == "Div" and node.input[0] in values]
         if len(divisions) != 1:
             return None
         below = divisions[0].input[1]
@@ -346,7 +346,11 @@ class _Matcher:
             raise _Other('update_rule is "linear", and it has not a one behind each value and a division by what became of the ones')
         division, guard, eps = divided
         # The weights, and so their sum, are times the scale.
-        eps /= options.get("scale") or math.sqrt(heads / key)
+        scale = options.get("scale") or math.sqrt(heads / key)
+        if guard != "none":
+            if scale < 0 or not 0 <= eps / scale <= 1e6:
+                raise _Other(f"its guard of {eps:g} over its scale of {scale:g} is {eps / scale:g}: mechanisms take 0 to 1e6, and a scale above 0")
+            eps /= scale
         attributes = {"heads": heads, "kv_heads": kv_heads, "key_width": key // heads, "head_width": value // kv_heads,
                       "options": options_text({"guard": guard, "eps": eps})}
         return q[0], {"q": q[1], "k": k[1], "v": v}, attributes, division, heads
@@ -356,7 +360,7 @@ class _Matcher:
         """ssru: of each channel f c + (1 - f) x W, f = sigmoid(x W_f + b_f), and its Relu."""
         other = _Other('update_rule is "gated", and it is not ssru: heads of width 1, a query of ones, Sigmoid(-z) as the key and '
                        "-Softplus(-z) as the decay, z = x W_f + b_f, x W as the value, and a Relu behind it")
-        channels, after = options["q_num_heads"], [user for user in self.users(node.output[0]) if user.op_type == "Relu"]
+        channels, after = options["q_num_heads"], [user for user in self.users(node.output[0]) if _operator(user) == "Relu"]
         ones = self.made_by(inputs[0], "ConstantOfShape")
         fill = ones is not None and _attributes(ones).get("value")
         key, outer = self.made_by(inputs[1], "Sigmoid"), self.made_by(inputs[4], "Neg")
@@ -409,8 +413,13 @@ class _Matcher:
         for new in reversed(made):
             self.graph.node.insert(place, new)
         if match.present:  # two nodes would make it
-            old = next(n for n in self.graph.node if n.op_type == "LinearAttention" and match.present in n.output)
+            old = next(n for n in self.graph.node if _operator(n) == "LinearAttention" and match.present in n.output)
             self.graph.node.remove(old)
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    """The standard operator that a node is, or ""."""
+    return node.op_type if node.domain in ("", "ai.onnx") else ""
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:

@@ -34,6 +34,7 @@ _ROWS = (("q_len", torch.int32), ("k_len", torch.int32), ("q_total", torch.float
          ("visible", torch.int32))
 _FLAGS = (0, 0, ATTN_KNOWS_Q_TOTAL, ATTN_KNOWS_K_TOTAL, ATTN_PREFIX)
 _NONE = bytes(_TENSOR.size)
+_NO_ROWS = ctypes.create_string_buffer(8)  # for a batch of none, whose tensors have no address
 
 
 def _takes_halves(block: str, dtype: torch.dtype, train: bool) -> bool:
@@ -96,7 +97,7 @@ class _Call:
             shape = (self.batch, queries) if name == "visible" else (self.batch,)
             if values is not None and (values.dtype != kind or values.shape != shape or not values.is_contiguous()):
                 raise Error(INVALID, f"{name} must be a contiguous {kind} tensor of shape {tuple(shape)}")
-            self.rows.append(0 if values is None else values.data_ptr())
+            self.rows.append(0 if values is None else values.data_ptr() or ctypes.addressof(_NO_ROWS))
             flags |= flag if values is not None else 0
         if self.dtype not in _TYPES or not self.dtype.is_floating_point:
             raise Error(UNSUPPORTED, f"{key.split(' ')[0]}: sequences are float32, float64 or, on CUDA, float16 or bfloat16, not {self.dtype}")

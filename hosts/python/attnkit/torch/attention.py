@@ -18,6 +18,7 @@ from ._ops import HALVES, port_type, run, takes_halves
 
 PROJECTED = (ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT)
 _INTEGERS = {32: torch.int32, 64: torch.int64}
+_INT32 = (torch.iinfo(torch.int32).min, torch.iinfo(torch.int32).max)
 
 
 def projection(inputs: int, outputs: int, bias: bool = True, gain: float = 1.0) -> nn.Linear:
@@ -252,7 +253,7 @@ class Attention(nn.Module):
     def _heads(self, mechanism: Mechanism, port: Port, x: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
         """The input of a QUERY or KEY port, (B, heads, rows, width).  lengths: of self attention."""
         if port.flags & ATTN_RAW:
-            return x.unsqueeze(1)
+            return (x if x.stride(-1) == 1 else x.contiguous()).unsqueeze(1)
         shared = mechanism._is_shared(port)
         layer = getattr(self if shared else mechanism, port.name)
         weight, bias = layer.weight, layer.bias
@@ -293,6 +294,8 @@ def _numbers(name: str, values: Any, dtype: torch.dtype, device: torch.device) -
     if values is None:
         return None
     given = values if torch.is_tensor(values) else _tensor(name, values, device)
+    if given.dtype == torch.int64 and dtype == torch.int32:  # what does not fit stays too much, where it would wrap
+        given = given.clamp(*_INT32)
     made = given.to(dtype).contiguous()
     if given.is_floating_point() and not dtype.is_floating_point and not made.to(given.dtype).equal(given):
         raise Error(INVALID, f"{name} {given.tolist()}: rows are counted in whole numbers")

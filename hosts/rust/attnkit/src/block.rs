@@ -183,7 +183,9 @@ impl Block {
     /// A mechanism in a block; options: an inline table's content such as "guard = 'add', eps = 1e-6", or "".
     pub fn new(runtime: &Runtime, mechanism: &str, place: Place, options: &str) -> Result<Self> {
         let (name, options) = (c_text(mechanism, "the mechanism")?, c_text(options, "the options")?);
-        let width = if place.key_width == 0 { place.d_model / place.heads.max(1) as i32 } else { place.key_width };
+        // What is no width the library refuses.
+        let shared = (i64::from(place.d_model) / i64::from(place.heads.max(1))) as i32;
+        let width = if place.key_width == 0 { shared } else { place.key_width };
         let place = sys::attn_block {
             role: place.role as u32,
             causal: place.causal as u32,
@@ -223,6 +225,9 @@ impl Block {
     /// Writes the initial content of a LEARNED or TABLE port.
     pub fn fill(&self, port: usize, seed: u64, tensor: &mut Tensor<'_>) -> Result<()> {
         writable(tensor, "the tensor")?;
+        if port >= self.ports.len() {
+            return Err(Error::invalid(format!("port {} of {}", port, self.ports.len())));
+        }
         call(|err| unsafe { sys::attnkit_block_fill(self.handle.get(), port as u32, seed, &tensor.raw, err) })
     }
 
@@ -244,6 +249,7 @@ impl Block {
     /// # Safety
     /// [`Run::saved`] holds what [`Block::run`] of this block wrote for the same request and run, unchanged: a mechanism
     /// trusts what it finds there.
+    #[warn(unsafe_op_in_unsafe_fn)]
     pub unsafe fn backward(&self, request: &Request, run: &mut Run<'_>, grads: &mut [Tensor<'_>]) -> Result<()> {
         if grads.len() != self.ports.len() {
             return Err(Error::invalid(format!("{} gradients for {} ports", grads.len(), self.ports.len())));

@@ -4,6 +4,8 @@ use attnkit_sys as sys;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::raw::c_char;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::{addr_of, addr_of_mut, null_mut, NonNull};
 use std::slice;
 
@@ -42,6 +44,11 @@ pub(crate) fn string(c: *const c_char) -> String {
 
 pub(crate) fn c_text(text: &str, what: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(format!("{} holds a NUL byte", what)))
+}
+
+/// A path as the system has it: on Unix any bytes.
+pub(crate) fn c_path(path: &Path, what: &str) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::invalid(format!("{} holds a NUL byte", what)))
 }
 
 /// A handle that the library made, destroyed once.

@@ -1,9 +1,9 @@
 //! A model: a manifest with its weights and plugins, ready to run.
 use crate::block::Role;
-use crate::call::{c_text, call, string, text_of, Blob, Handle};
+use crate::call::{c_path, c_text, call, string, text_of, Blob, Handle};
 use crate::error::{Diagnostic, Error, Result};
 use crate::runtime::Runtime;
-use crate::session::Session;
+use crate::session::{number, Session};
 use crate::tensor::{Batch, Source, Tensor};
 use attnkit_sys as sys;
 use std::path::Path;
@@ -70,7 +70,18 @@ pub struct ModelInfo {
 pub struct Model {
     pub(crate) handle: Handle<sys::attnkit_model>,
     info: ModelInfo,
+    pub(crate) facts: Facts,
     warnings: Vec<Diagnostic>,
+}
+
+/// What the model's description says beside its sizes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Facts {
+    pub max_target: usize,
+    pub repetition_penalty: f64,
+    pub no_repeat: usize,
+    pools: bool,
+    centred: bool,
 }
 
 /// A batch of sources after the encoder, for any model with the same one.
@@ -99,7 +110,7 @@ unsafe extern "C" fn collect(list: usize, diagnostic: *const sys::attnkit_diagno
 impl Model {
     /// Reads a manifest and all it names. An error carries every diagnostic.
     pub fn open(runtime: &Runtime, path: impl AsRef<Path>) -> Result<Self> {
-        let path = c_text(&path.as_ref().to_string_lossy(), "the path")?;
+        let path = c_path(path.as_ref(), "the path")?;
         Self::load(|context, to, err| unsafe {
             sys::attnkit_model_open(runtime.0.get(), path.as_ptr(), Some(collect), context, to, err)
         })
@@ -108,7 +119,7 @@ impl Model {
     /// The same of a manifest's text, whose paths are relative to `folder`.
     pub fn from_text(runtime: &Runtime, toml: &str, folder: impl AsRef<Path>) -> Result<Self> {
         let toml = c_text(toml, "the manifest")?;
-        let folder = c_text(&folder.as_ref().to_string_lossy(), "the folder")?;
+        let folder = c_path(folder.as_ref(), "the folder")?;
         Self::load(|context, to, err| unsafe {
             sys::attnkit_model_create(runtime.0.get(), toml.as_ptr(), folder.as_ptr(), Some(collect), context, to, err)
         })
@@ -117,7 +128,7 @@ impl Model {
     /// Every problem of a manifest and of its weights, without making a model; none: it opens.
     pub fn check(runtime: &Runtime, toml: &str, folder: impl AsRef<Path>) -> Result<Vec<Diagnostic>> {
         let toml = c_text(toml, "the manifest")?;
-        let folder = c_text(&folder.as_ref().to_string_lossy(), "the folder")?;
+        let folder = c_path(folder.as_ref(), "the folder")?;
         let mut found = Vec::new();
         let context = &mut found as *mut Vec<Diagnostic> as usize;
         let checked = call(|err| unsafe {
@@ -162,7 +173,16 @@ impl Model {
             features: size(raw.features),
             subsampling: size(raw.subsampling),
         };
-        Ok(Model { handle, info, warnings: found })
+        let mut model = Model { handle, info, facts: Facts::default(), warnings: found };
+        let described = model.describe(&[])?.replace([' ', '\n'], "");
+        model.facts = Facts {
+            max_target: number(&described, "max_target"),
+            repetition_penalty: number(&described, "repetition_penalty"),
+            no_repeat: number(&described, "no_repeat"),
+            pools: !described.contains("\"head\":{\"type\":\"lm\""),
+            centred: described.contains("\"frontend\":{\"type\":\"centred\""),
+        };
+        Ok(model)
     }
 
     /// Sizes of the model.
@@ -213,9 +233,7 @@ impl Model {
     fn logits<'a>(&self, rows: Option<&Batch<'_>>, out: &'a mut [f32]) -> Result<Tensor<'a>> {
         let (rows, length) = rows.map_or((0, 0), |batch| (batch.rows(), batch.len()));
         let outputs = self.info.outputs;
-        // Only an encoder has heads that give one row for each input, so of others no document is needed.
-        let pools = self.info.kind == Kind::Encoder && !self.describe(&[])?.replace([' ', '\n'], "").contains("\"head\":{\"type\":\"lm\"");
-        let shape = if pools { vec![rows, outputs] } else { vec![rows, length, outputs] };
+        let shape = if self.facts.pools { vec![rows, outputs] } else { vec![rows, length, outputs] };
         let needed: usize = shape.iter().product();
         if out.len() != needed {
             return Err(Error::invalid(format!("out has room for {} numbers, {:?} needs {}", out.len(), shape, needed)));
@@ -234,8 +252,8 @@ impl Model {
         out: &mut [f32],
     ) -> Result<()> {
         let (s, t) = (source.map(Source::tensor).transpose()?, target.map(Source::tensor).transpose()?);
-        let queries = self.rows(if role == Role::EncoderSelf { &s } else { &t });
-        let keys = self.rows(if role == Role::DecoderSelf { &t } else { &s });
+        let queries = self.rows(if role == Role::EncoderSelf { &s } else { &t })?;
+        let keys = self.rows(if role == Role::DecoderSelf { &t } else { &s })?;
         let heads = out.len() as i64 / (queries * keys).max(1);
         let out = Tensor::new_mut(out, &[heads, queries, keys])?;
         call(|err| unsafe {
@@ -244,17 +262,23 @@ impl Model {
     }
 
     // Rows of a block that reads this side.
-    fn rows(&self, side: &Option<Tensor<'_>>) -> i64 {
-        let (raw, info) = match side {
-            Some(side) => (&side.raw, &self.info),
-            None => return 0,
+    fn rows(&self, side: &Option<Tensor<'_>>) -> Result<i64> {
+        let side = match side {
+            Some(side) if side.raw.dtype_code == 0 || self.info.subsampling == 0 => return Ok(side.raw.shape[1]),
+            Some(side) => side,
+            None => return Ok(0),
         };
-        if raw.dtype_code == 0 {
-            return raw.shape[1];
-        }
-        let shift = info.frame_shift.max(1) as i64;
-        let frames = if raw.ndim == 3 { raw.shape[1] } else { (raw.shape[1] - info.frame_length as i64 + shift).max(0) / shift };
-        frames / info.subsampling.max(1) as i64
+        let frames = if side.raw.ndim == 3 { side.raw.shape[1] } else { self.frames(side)? as i64 };
+        let frames_of_row = self.info.subsampling as i64;
+        // The last row of a whole recording may have fewer.
+        Ok((frames + if self.facts.centred { frames_of_row - 1 } else { 0 }) / frames_of_row)
+    }
+
+    /// The number of frames that [`Model::features`] makes.
+    fn frames(&self, samples: &Tensor<'_>) -> Result<u64> {
+        let mut n = 0;
+        call(|err| unsafe { sys::attnkit_model_features(self.handle.get(), &samples.raw, null(), &mut n, err) })?;
+        Ok(n)
     }
 
     /// Ids of a text, without `<s>` and `</s>`.
@@ -287,8 +311,7 @@ impl Model {
     /// The frames that a model which takes speech makes of samples, side by side.
     pub fn features(&self, samples: &[f32]) -> Result<Vec<f32>> {
         let input = Source::Samples(samples).tensor()?;
-        let mut n = 0;
-        call(|err| unsafe { sys::attnkit_model_features(self.handle.get(), &input.raw, null(), &mut n, err) })?;
+        let mut n = self.frames(&input)?;
         let mut frames = vec![0.0; n as usize * self.info.features];
         let out = Tensor::new_mut(&mut frames, &[1, n as i64, self.info.features as i64])?;
         if n > 0 {
@@ -304,7 +327,7 @@ impl Model {
 
     /// JSON "attnkit.verification/1": how far every layer is from a file of golden activations.
     pub fn verify(&self, golden: impl AsRef<Path>) -> Result<String> {
-        let golden = c_text(&golden.as_ref().to_string_lossy(), "the path")?;
+        let golden = c_path(golden.as_ref(), "the path")?;
         text_of(|to, err| unsafe { sys::attnkit_model_verify(self.handle.get(), golden.as_ptr(), to, err) })
     }
 
@@ -350,7 +373,7 @@ impl Model {
                 }
             }
             let mut ended = ended.iter();
-            going.retain(|_| ended.next().is_some_and(Option::is_none));
+            going.retain(|_| matches!(ended.next(), Some(None)));
         }
         Ok(made)
     }

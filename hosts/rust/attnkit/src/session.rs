@@ -1,12 +1,13 @@
 //! A session: one input being decoded; its rows are its beams.
 use crate::call::{c_text, call, text_of, Blob, Handle};
 use crate::error::{Error, Result};
-use crate::model::{raw, Model, ModelInfo};
+use crate::model::{raw, Facts, Model, ModelInfo};
 use crate::stream::{Action, Event, Stream, View};
 use crate::tensor::{Batch, Source, Tensor};
 use attnkit_sys as sys;
 use std::any::Any;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::str::FromStr;
 
 /// The way tokens are drawn; see attnkit_sample_options. A number that is 0 means its default.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +51,7 @@ pub struct Session {
     handle: Handle<sys::attnkit_session>,
     rows: usize,
     pub(crate) info: ModelInfo,
+    pub(crate) facts: Facts,
 }
 
 // SAFETY: "different sessions: any threads at once".  Not Sync: one call at a time.
@@ -61,7 +63,7 @@ impl Session {
         let make = |to, err| unsafe { sys::attnkit_session_create(model.handle.get(), rows, to, err) };
         let handle = Handle::make(sys::attnkit_session_destroy, make)?;
         let info = model.info().clone();
-        Ok(Session { handle, rows: if rows == 0 { info.beams } else { rows } as usize, info })
+        Ok(Session { handle, rows: if rows == 0 { info.beams } else { rows } as usize, info, facts: model.facts })
     }
 
     /// The session whose bytes [`Session::save`] gave. They must come from someone you trust.
@@ -70,7 +72,7 @@ impl Session {
             sys::attnkit_session_load(model.handle.get(), bytes.as_ptr().cast(), bytes.len() as u64, to, err)
         };
         let handle = Handle::make(sys::attnkit_session_destroy, make)?;
-        let mut session = Session { handle, rows: 0, info: model.info().clone() };
+        let mut session = Session { handle, rows: 0, info: model.info().clone(), facts: model.facts };
         session.rows = number(&session.describe()?, "rows");
         Ok(session)
     }
@@ -78,7 +80,8 @@ impl Session {
     /// An independent copy, which continues bitwise like this one.
     pub fn fork(&self) -> Result<Self> {
         let make = |to, err| unsafe { sys::attnkit_session_clone(self.handle.get(), to, err) };
-        Ok(Session { handle: Handle::make(sys::attnkit_session_destroy, make)?, rows: self.rows, info: self.info.clone() })
+        let handle = Handle::make(sys::attnkit_session_destroy, make)?;
+        Ok(Session { handle, rows: self.rows, info: self.info.clone(), facts: self.facts })
     }
 
     /// The number of beams.
@@ -278,9 +281,9 @@ fn logits_of(out: &mut [f32], rows: usize, length: usize, outputs: usize) -> Res
 }
 
 // The number of a key that appears once in a document.
-pub(crate) fn number(json: &str, key: &str) -> usize {
+pub(crate) fn number<T: FromStr + Default>(json: &str, key: &str) -> T {
     let after = json.split(&format!("\"{}\":", key)).nth(1).unwrap_or("").trim_start();
-    after.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("").parse().unwrap_or(0)
+    after.split(|c: char| c == ',' || c == '}').next().unwrap_or("").trim_end().parse().unwrap_or_default()
 }
 
 // Carries the closures through C, and their panics around it.

@@ -1,7 +1,8 @@
 //! Simultaneous decoding: when to read on and when to write.
-use crate::error::{Error, Result};
+use crate::error::{Error, Failure, Result};
 use crate::session::{number, Session};
 use attnkit_sys as sys;
+use std::collections::HashSet;
 
 /// The answer of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub struct Stream<'a, I, P> {
     decide: P,
     view: View,
     waiting: Vec<i32>,
-    last: i32,
+    tokens: Vec<i32>, // <s> and what was written
     most: usize,
     complete: bool,
     done: bool,
@@ -60,14 +61,14 @@ pub struct Stream<'a, I, P> {
 
 impl<'a, I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Stream<'a, I, P> {
     pub(crate) fn new(session: &'a mut Session, source: I, decide: P) -> Self {
-        let (last, most, outputs) = (session.info.begin_id, session.info.max_length, session.info.outputs);
+        let (begin, most, outputs) = (session.info.begin_id, session.facts.max_target, session.info.outputs);
         Stream {
             session,
             source,
             decide,
             view: View { read: 0, written: 0, ended: false },
             waiting: Vec::new(),
-            last,
+            tokens: vec![begin],
             most,
             complete: false,
             done: false,
@@ -85,21 +86,48 @@ impl<'a, I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Stream<'a, I, 
         }
         if self.view.ended && !self.complete {
             self.complete = true;
-            let source = number(&self.session.describe()?, "source_length");
+            let source: usize = number(&self.session.describe()?, "source_length");
             self.most = self.most.min(source * 3 / 2 + 20);
         }
-        self.session.step(self.last, Some(&mut self.logits))?;
-        let mut best = 0;
-        for (i, score) in self.logits.iter().enumerate() {
-            if *score > self.logits[best] {
-                best = i;
-            }
-        }
-        if self.logits[best].is_nan() {
-            return Err(Error::invalid("the model's scores are not numbers (NaN): its weights or a mechanism are broken"));
-        }
-        Ok(best as i32)
+        self.session.step(*self.tokens.last().unwrap_or(&-1), Some(&mut self.logits))?;
+        let facts = self.session.facts;
+        best(&mut self.logits, &self.tokens, facts.repetition_penalty, facts.no_repeat)
     }
+}
+
+// The id with the highest of the scores of one position, the first of equals, by [decode] of the manifest, whose
+// repetition_penalty and no_repeat look back at the tokens that were there.
+fn best(scores: &mut [f32], before: &[i32], penalty: f64, no_repeat: usize) -> Result<i32> {
+    if scores.iter().any(|score| score.is_nan()) {
+        let message = "the model's scores are not numbers (NaN): its weights or a mechanism are broken".to_string();
+        return Err(Error::Internal(Failure { message, ..Failure::default() }));
+    }
+    if penalty != 1.0 {
+        for id in before.iter().collect::<HashSet<_>>() {
+            let score = &mut scores[*id as usize];
+            let exact = f64::from(*score);
+            *score = if exact < 0.0 { exact * penalty } else { exact / penalty } as f32;
+        }
+    }
+    if no_repeat > 0 && before.len() >= no_repeat {
+        let last = &before[before.len() - (no_repeat - 1)..];
+        let windows = before.windows(no_repeat).filter(|window| &window[..no_repeat - 1] == last);
+        let repeats: HashSet<usize> = windows.map(|window| window[no_repeat - 1] as usize).collect();
+        // What must come may repeat.
+        if scores.iter().enumerate().any(|(id, score)| *score > f32::NEG_INFINITY && !repeats.contains(&id)) {
+            repeats.iter().for_each(|id| scores[*id] = f32::NEG_INFINITY);
+        }
+    }
+    let mut top = 0;
+    for (id, score) in scores.iter().enumerate() {
+        if *score > scores[top] {
+            top = id;
+        }
+    }
+    if scores[top] == f32::NEG_INFINITY {
+        return Err(Error::invalid("no token may follow: suppress, suppress_first and min_length of [decode] leave none"));
+    }
+    Ok(top as i32)
 }
 
 impl<I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Iterator for Stream<'_, I, P> {
@@ -125,8 +153,8 @@ impl<I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Iterator for Strea
                 _ => {
                     let token = self.token();
                     self.view.written += 1;
-                    self.last = *token.as_ref().unwrap_or(&self.last);
-                    self.done = token.is_err() || self.last == end || self.view.written >= self.most;
+                    self.tokens.extend(&token);
+                    self.done = token.is_err() || self.tokens.last() == Some(&end) || self.view.written >= self.most;
                     return Some(token);
                 }
             }

@@ -1,10 +1,12 @@
 //! The sample model through every call.
 use attnkit::*;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::thread;
 
 const ENGLISH: &str = "two hundred and forty-one euros";
+const LONG: &str = "two hundred and forty-one thousand three hundred and eleven euros"; // hundred twice
 const GERMAN: &str = "zweihunderteinundvierzig Euro";
 
 fn folder() -> PathBuf {
@@ -226,6 +228,18 @@ fn streams_as_simulate_does() {
             let made: Result<Vec<i32>> = session.stream(units, wait_k(k)).collect();
             assert_eq!(made.unwrap(), expected, "k {}, {} units", k, end);
         }
+    }
+    for (rules, decoder) in [("no_repeat = 1", ""), ("no_repeat = 2", ""), ("repetition_penalty = 1.8", ""), ("", ", max_length = 4")] {
+        let toml = std::fs::read_to_string(folder().join("model.toml")).unwrap();
+        let shorter = toml.replace("decoder = { layers = 3", &format!("decoder = {{ layers = 3{}", decoder));
+        assert_eq!(decoder.is_empty(), shorter == toml);
+        let text = format!("{}\n[stream]\nreplay = true\n[decode]\n{}\n", shorter, rules);
+        let model = Model::from_text(&Runtime::new().unwrap(), &text, folder()).unwrap();
+        let ids = source(&model, LONG);
+        let expected = Session::new(&model, 1).unwrap().simulate(&ids, &[], 0, wait_k(1), |_| ()).unwrap();
+        let mut session = Session::new(&model, 1).unwrap();
+        let made: Result<Vec<i32>> = session.stream(ids.iter().map(|&id| vec![id]), wait_k(1)).collect();
+        assert_eq!(made.unwrap(), expected, "{}{}", rules, decoder);
     }
     let mut session = Session::new(&model, 1).unwrap();
     let made: Vec<_> = session.stream(ids.iter().map(|&id| vec![id]), |_| Action::Write).collect();
@@ -449,4 +463,35 @@ fn what_would_be_unsafe_is_refused() {
     assert!(message(leap.fill(port, 7, &mut Tensor::new(&weights, &shape).unwrap())).contains("written to"));
     leap.fill(port, 7, &mut Tensor::new_mut(&mut weights, &shape).unwrap()).unwrap();
     assert!(weights.iter().any(|&w| w != 0.0));
+    let far = port + (1 << 32);
+    assert!(message(leap.fill(far, 7, &mut Tensor::new_mut(&mut weights, &shape).unwrap())).contains(&format!("port {}", far)));
+    let least = Place { heads: u32::MAX, d_model: i32::MIN, ..place };
+    assert!(matches!(Block::new(&runtime, "leap", least, ""), Err(Error::Invalid(_))));
+}
+
+#[test]
+fn paths_of_any_bytes() {
+    let name = [b"attnkit-\xff-", std::process::id().to_string().as_bytes()].concat();
+    let there = std::env::temp_dir().join(std::ffi::OsStr::from_bytes(&name));
+    std::os::unix::fs::symlink(folder(), &there).unwrap();
+    let (runtime, toml) = (Runtime::new().unwrap(), std::fs::read_to_string(there.join("model.toml")).unwrap());
+    let opened = Model::open(&runtime, there.join("model.toml"));
+    let (made, found) = (Model::from_text(&runtime, &toml, &there), Model::check(&runtime, &toml, &there));
+    std::fs::remove_file(&there).unwrap();
+    assert_eq!(opened.unwrap().translate(ENGLISH, 1, 0).unwrap(), GERMAN);
+    assert!(made.is_ok());
+    assert_eq!(found.unwrap(), []);
+}
+
+#[test]
+fn attention_of_a_whole_recording() {
+    let manifests = folder().join("../../manifests");
+    let toml = std::fs::read_to_string(manifests.join("whisper.toml")).unwrap();
+    for frames in [200, 199] {
+        let text = toml.replace("frames = 200", &format!("frames = {}", frames));
+        let model = Model::from_text(&Runtime::new().unwrap(), &text, &manifests).unwrap();
+        let (samples, mut out) = (vec![0f32; 1600], vec![0f32; 4 * 2 * 100]);
+        model.attention(Role::DecoderCross, 1, Some((&samples).into()), Some((&[1, 5]).into()), &mut out).unwrap();
+        assert!(out.chunks(100).all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-4));
+    }
 }
