@@ -117,7 +117,7 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "numbering", T::choice, "own", "own|fairseq",
      "SentencePiece: ids where no file lists them: `own`: the file's; `fairseq`: <s>, <pad>, </s>, <unk>, then the "
      "file's from its fourth on"},
-    {"model.encoder", "more_tokens", T::tokens, "",
+    {"model.encoder", "more_tokens", T::texts, "",
      "SentencePiece: tokens behind the file's, or behind those of `ids` or of fairseq's numbering, in order"},
     {"model.encoder", "begin", T::text, "",
      "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},
@@ -164,7 +164,7 @@ constexpr KeyRule keys[] = {
      "what `vocab` is and how it splits text, as for the encoder"},
     {"model.decoder", "ids", T::text, "", "as for the encoder"},
     {"model.decoder", "numbering", T::choice, "own", "own|fairseq", "as for the encoder"},
-    {"model.decoder", "more_tokens", T::tokens, "", "as for the encoder"},
+    {"model.decoder", "more_tokens", T::texts, "", "as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
      "all but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
     {"model.decoder", "max_length", T::integer, "", 1, 1048576,
@@ -262,7 +262,8 @@ constexpr KeyRule keys[] = {
      "`shrink`: the same, and each that ends leaves a row fewer to the others, as in Marian"},
     {"decode", "limit", T::integer, "", 1, 1048576,
      "tokens of an output where nobody says how many; absent: 1.5 times the source and 20, of a decoder alone what "
-     "`max_length` leaves"},
+     "`max_length` leaves; `attnkit stream` and attnkit_session_simulate take 1.5 times the source and 20, whatever "
+     "this and `max_length` say"},
     {"decode", "max_length", T::integer, "", 2, 1048576,
      "the same, counted with what begins the target and, of a decoder alone, with the text it goes on from"},
     {"decode", "min_length", T::integer, "", 1, 1048576, "no target ends before it has so many tokens, counted so"},
@@ -357,6 +358,7 @@ std::string type_text(const KeyRule& rule) {
       "an array of integers",
       "an array of numbers",
       "an array of tokens, or of their ids",
+      "an array of texts",
       "an integer of bytes or text such as \"64KiB\" (B, KiB, MiB, GiB)",
       "text such as \"5ms\" (us, ms, s)",
   };

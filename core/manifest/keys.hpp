@@ -24,6 +24,7 @@ enum class KeyType {
   integers,
   numbers,
   tokens,
+  texts,
   bytes,
   time
 };

@@ -19,8 +19,8 @@ bool type_fits(const KeyRule& rule, const Node& value) {
       {T::tables, K::array},   {T::use, K::text},       {T::use, K::table},       {T::uses, K::array},
       {T::integers, K::array}, {T::numbers, K::array},  {T::bytes, K::integer},   {T::bytes, K::text},
       {T::layers, K::integer}, {T::layers, K::text},    {T::layers, K::array},    {T::tokens, K::array},
-      {T::set, K::text},       {T::set, K::boolean},    {T::set, K::array},       {T::factor, K::boolean},
-      {T::factor, K::number},  {T::factor, K::integer}};
+      {T::texts, K::array},    {T::set, K::text},       {T::set, K::boolean},     {T::set, K::array},
+      {T::factor, K::boolean}, {T::factor, K::number},  {T::factor, K::integer}};
   const auto is_table = [](const Node& item) { return item.kind == K::table; };
   // The words of a set are text, or true and false.
   if (type == T::set && value.kind != (choices_of(rule).front() == "true" ? K::boolean : K::text) &&
@@ -87,6 +87,8 @@ void TableReader::check(const KeyRule& rule, const Entry& entry) {
           rule.meaning);
   } else if (rule.type == KeyType::text && !plain_text(value.text)) {
     wrong(ak::wrong_value, fmt::format("\"{}\" must not be empty or hold control characters", rule.key), rule.meaning);
+  } else if (rule.type == KeyType::texts) {
+    check_texts(rule, value);
   } else if (rule.type == KeyType::set && value.kind == Node::Kind::array) {
     check_members(rule, value, wrong);
   } else if (rule.type == KeyType::choice || (rule.type == KeyType::set && value.kind == Node::Kind::text)) {
@@ -118,6 +120,21 @@ void TableReader::check_members(const KeyRule& rule, const Node& array, const Wr
             fmt::format("\"{}\" cannot hold {}{}", rule.key, quote(item.text), did_you_mean(item.text, members)),
             fmt::format("it is {}", type_text(rule)));
     return;
+  }
+}
+
+void TableReader::check_texts(const KeyRule& rule, const Node& array) {
+  std::set<std::string> seen;
+  for (const Node& item : array.items) {
+    const bool is_text = item.kind == Node::Kind::text, is_plain = is_text && plain_text(item.text);
+    if (is_plain && seen.insert(item.text).second) continue;
+    wrong_.insert(rule.key);
+    diagnostics_.add(is_text ? ak::wrong_value : ak::wrong_type, item.place,
+                     !is_text ? fmt::format("\"{}\" must hold text, not {}", rule.key, kind_name(item.kind))
+                     : is_plain
+                         ? fmt::format("\"{}\" has {} twice", rule.key, quote(item.text))
+                         : fmt::format("a text of \"{}\" must not be empty or hold control characters", rule.key),
+                     rule.meaning);
   }
 }
 

@@ -43,6 +43,7 @@ class TableReader {
   void check(const KeyRule& rule, const Entry& entry);
   template <class Wrong>
   void check_members(const KeyRule& rule, const Node& array, const Wrong& wrong);
+  void check_texts(const KeyRule& rule, const Node& array);
   std::string title() const { return path_.empty() ? "the manifest" : "[" + path_ + "]"; }
 
   const Node& table_;

@@ -41,6 +41,22 @@ class Attention(CommandTest):
         self.assertEqual("".join(document["queries"]), "zweihunderteinundvierzigEuro</s>")
         self.assertEqual([h["head"] for h in document["heads"]], [3])
 
+    def test_targets_are_those_of_the_manifest(self):
+        forced = tiny_model.write_model(self.folder / "forced", extra='[decode]\nforced = ["\u2581drei"]\n')
+        cross = ["--attention", "decoder.cross.1", "--json"]
+        document = self.run_ok("inspect", forced, *cross, "--text", "one", "--target", "zwei").json()
+        self.assertEqual(document["queries"], ["drei", "zwei", "</s>"])
+        beams = tiny_model.write_model(self.folder / "beams", extra="[decode]\nbeams = 4\n")
+        text = ["--text", "one two three four"]
+        searched, greedy = (self.run_ok("run", beams, *text, *more).out for more in ([], ["--beams", 1]))
+        self.assertNotEqual(searched, greedy)
+        queries = self.run_ok("inspect", beams, *cross, *text).json()["queries"]
+        self.assertEqual("".join(q for q in queries if not q.startswith("<") and q != "\u2581"), searched.replace(" ", "").strip())
+
+    def test_the_encoder_needs_no_target(self):
+        model = tiny_model.write_model(self.folder / "told", attention='default = "cosformer"', extra='[length]\npredict = "reference"\n')
+        self.run_ok("inspect", model, "--attention", "encoder.self.1", "--text", "one two", "--json")
+
     def test_csv(self):
         text = self.run_ok("inspect", self.model, "--attention", "encoder.self.1", "--text", "one two", "--csv").out
         rows = list(csv.DictReader(io.StringIO(text)))
@@ -80,6 +96,16 @@ class Attention(CommandTest):
             self.assertIn(label, [l.strip() for l in labels])
         one = self.run_ok("inspect", self.model, "--attention", "decoder.cross.1", "--text", "", "--target", "", "--head", 1, "-o", "-")
         xml.dom.minidom.parseString(one.out)
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
+    def test_picture_of_per_cent(self):
+        vocabulary = self.model.parent / "vocab.txt"
+        vocabulary.write_text(vocabulary.read_text().replace("\u2581seven\n", "\u258150%s%g\n").replace("\u2581six\n", "\u2581%%\n"))
+        picture = xml.dom.minidom.parseString(
+            self.run_ok("inspect", self.model, "--attention", "encoder.self.1", "--text", "50%s%g %%", "-o", "-").out)
+        labels = [t.firstChild.data.strip() for t in picture.getElementsByTagName("text") if t.firstChild]
+        self.assertIn("50%s%g", labels)
+        self.assertIn("%%", labels)
 
     def test_without_gnuplot(self):
         out = self.folder / "map.svg"

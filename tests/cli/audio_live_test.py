@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 import unittest
 
+import tiny_model
 from command import COMMAND
 from recordings import FIRST_ROW, MODEL, ROW, AudioTest, noise, raw, sine
 
@@ -89,6 +91,41 @@ class Live(AudioTest):
         result = self.stream("--audio", "-", "--limit", 300, stdin=raw(noise(most + 5000)))
         self.assertRegex(result.err, r"max_length, 256 rows or 10\.2\d s, is not read")
         self.assertEqual(result.out, self.stream("--audio", "-", "--limit", 300, stdin=raw(noise(most))).out)
+
+    def test_a_unit_that_ends_behind_the_last_row(self):
+        child = self.start("--policy", "wait-k:1", "--chunk-ms", 10260, "--limit", 6)
+        child.stdin.write(raw(noise(164160)))
+        child.stdin.flush()
+        os.read(child.stdout.fileno(), 1)  # the unit was read
+        _, err = child.communicate(raw(noise(2000)), timeout=60)
+        self.assertEqual(child.returncode, 0, err)
+        self.assertIn(b"is not read", err)
+
+    def test_writes_no_more_than_the_source_so_far_allows(self):
+        options = ["--policy", "wait-k:1", "--chunk-ms", 1]
+        child = self.start(*options, "--events", "-")
+        child.stdin.write(raw(noise(FIRST_ROW)))
+        child.stdin.flush()
+        time.sleep(1.5)  # the source may still go on
+        out, err = child.communicate(timeout=60)
+        self.assertEqual(child.returncode, 0, err)
+        output = json.loads(out.splitlines()[-1])["output"]
+        self.assertEqual(output + "\n", self.stream(*options, "--audio", self.wav("one.wav", noise(FIRST_ROW))).out)
+
+    def test_characters_of_several_bytes(self):
+        tiny_model.write_bytes_tokenizer(self.folder / "bytes.json")
+        model, samples = self.folder / "bytes.toml", noise(FIRST_ROW + 9 * ROW)
+        forced = ", ".join(f'"<0x{byte:02X}>"' for byte in "\U0001f600\U0001f601".encode())
+        text = re.sub("(?m)^decoder = .*$", tiny_model.BYTES_DECODER, MODEL.read_text())
+        model.write_text(text + f"[decode]\nforced = [{forced}]\n")
+        for limit in range(1, 9):
+            options = ["stream", model, "--policy", "wait-k:1", "--limit", limit]
+            spoken = subprocess.run([COMMAND, *map(str, options), "--audio", "-"], input=raw(samples), capture_output=True, check=True)
+            text = spoken.stdout.decode()
+            if 4 < limit < 8:  # all bytes of a file's output are then no text, and what was shown stays
+                self.assertRegex(text, "^\U0001f600\ufffd+\n$")
+            else:
+                self.assertEqual(text, self.run_ok(*options, "--audio", self.wav("one.wav", samples)).out)
 
 
 if __name__ == "__main__":

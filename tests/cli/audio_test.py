@@ -8,6 +8,29 @@ import tiny_model
 from command import SAMPLE, CommandTest
 from recordings import FIRST_ROW, MODEL, RATE, ROW, AudioTest, noise, raw, sine
 
+
+WINDOWS = f"""schema = "attnkit.model/1"
+[model]
+name = "windows"
+kind = "encoder-decoder"
+d_model = 32
+heads = 2
+ffn = 64
+max_length = 256
+decoder = {{ layers = 1, vocab = "{SAMPLE.parent}/vocab.txt" }}
+[model.encoder]
+layers = 1
+features = {{ type = "log_mel", frames = 100 }}
+frontend = {{ type = "centred" }}
+[weights]
+seed = 2
+[attention]
+default = "softmax"
+[decode]
+forced = ["\u2581zwei", "\u2581Euro"]
+"""
+
+
 class Run(AudioTest):
     def test_files_and_lists(self):
         one, two = self.wav("one.wav", noise(9000)), self.wav("two.wav", sine(20000))
@@ -49,6 +72,37 @@ class Run(AudioTest):
         result = self.run_ok("run", MODEL, "--audio", self.wav("silent.wav", [0] * 5000))
         self.assertIn("silent.wav: is silent", result.err)
 
+    def test_windows_of_a_long_recording_are_words_apart(self):
+        model = self.folder / "windows.toml"
+        model.write_text(WINDOWS)
+        path = self.wav("long.wav", noise(40000))
+        options = ["run", model, "--audio", path, "--limit", 6, "--json"]
+        result = self.run_ok(*options).json()["results"][0]
+        said = [w["output"] for w in result["windows"]]
+        self.assertEqual(len(said), 3)
+        for window in said:
+            self.assertTrue(window.startswith("zwei Euro"), window)
+        self.assertEqual(result["output"], " ".join(said))
+        result = self.run_ok(*options, "--stop", "Euro").json()["results"][0]
+        self.assertEqual((result["output"], [w["output"] for w in result["windows"]]), ("zwei " * 3, ["zwei "] * 3))
+
+    def test_flac_of_unknown_length(self):
+        model = SAMPLE.parent.parent / "numbers-speech/model.toml"
+        whole = bytearray((model.parent / "recordings/003.flac").read_bytes())
+        path = self.folder / "open.flac"
+        path.write_bytes(whole)
+        said = self.run_ok("run", model, "--audio", path).out
+        whole[21] &= 0xF0  # the number of samples: 36 bits, 0 where the encoder could not go back to write it
+        whole[22:26] = bytes(4)
+        path.write_bytes(whole)
+        self.assertEqual(self.run_ok("run", model, "--audio", path).out, said)
+
+    def test_no_recordings(self):
+        (self.folder / "list.tsv").write_text("")
+        result = self.run_ok("run", MODEL, "--audio-list", self.folder / "list.tsv", "--json")
+        self.assertNotIn("real_time_factor", result.json()["summary"])
+        self.assertNotIn("real-time", result.err)
+
     def test_headers_written_to_a_pipe(self):
         plain = self.run_ok("run", MODEL, "--audio", self.wav("a.wav", noise(9000))).out
         made = bytearray((self.folder / "a.wav").read_bytes())
@@ -68,7 +122,9 @@ class Refusals(AudioTest):
 
     def test_files_that_are_no_good(self):
         good = self.wav("good.wav", noise(9000)).read_bytes()
-        files = {"cut.wav": good[:10000], "byte.wav": good[:-1], "header.wav": good[:30], "text.wav": b"no recording\n" * 99,
+        other_way = struct.pack(">4sI4s4sIHHIIHH4sI", b"RIFX", 18036, b"WAVE", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16, b"data", 18000)
+        files = {"cut.wav": good[:10000], "rifx.wav": other_way + bytes(9956), "byte.wav": good[:-1], "header.wav": good[:30],
+                 "text.wav": b"no recording\n" * 99,
                  "nothing.wav": b""}
         for name, content in files.items():
             (self.folder / name).write_bytes(content)
@@ -80,7 +136,8 @@ class Refusals(AudioTest):
         (self.folder / "float.wav").write_bytes(self.float_wav([0.1] * 2000 + [float("nan")]))
         (self.folder / "loud.wav").write_bytes(self.float_wav([3000.0] * 2000))
         for name, part in {
-                "cut.wav": "is cut off: 8044 bytes", "byte.wav": "is cut off: 1 bytes", "header.wav": "no WAV, FLAC or OGG",
+                "cut.wav": "is cut off: 8044 bytes", "rifx.wav": "is cut off: 8044 bytes", "byte.wav": "is cut off: 1 bytes",
+                "header.wav": "no WAV, FLAC or OGG",
                 "text.wav": "no WAV, FLAC or OGG", "nothing.wav": "is empty", "no samples.wav": "holds no samples",
                 "cd.wav": "has 44100 samples a second, the model takes 16000: convert it with sox", "stereo.wav": "has 2 channels",
                 "short.wav": "879 samples (0.055 s) are less than the 880", "long.wav": "257 rows of the encoder, the model's max_length is 256",

@@ -32,6 +32,8 @@ class Bench(CommandTest):
     def test_options_and_threads(self):
         self.times("--block", "leap", "--options", "factor = 2, guard = 'add'")
         self.times("--block", "relu", "--threads", 2)
+        alone = self.run_ok("bench", "--block", "relu", "--context", 8, "--threads", 0, "--against", "none", "--json").json()
+        self.assertEqual(alone["threads"], self.run_ok("doctor", "--threads", 0, "--json").json()["threads"])
 
     def test_table(self):
         lines = self.run_ok("bench", "--block", "relu", "--context", "8", "--heads", "1", "--width", "8").lines()
@@ -123,6 +125,12 @@ class Bench(CommandTest):
         self.assertIn("one length", self.run_code(2, "bench", RELU, "--sessions", 2, "--length", "4,5").err)
         self.assertIn("up to 512", self.run_code(2, "bench", RELU, "--sessions", 2, "--length", 513).err)
         self.assertIn("--sessions is for a model", self.run_code(2, "bench", "--block", "relu", "--sessions", 2).err)
+
+    def test_sessions_of_speech(self):
+        speech = RELU.with_name("speech.toml")
+        document = self.run_ok("bench", speech, "--sessions", 2, "--length", 4, "--threads", 1, "--json").json()
+        self.assertGreater(document["results"][0]["tokens_per_second"], 0)
+        self.assertGreater(document["memory_per_session"]["state_bytes"], 0)
 
     def test_models_and_blocks_do_not_mix(self):
         self.assertIn("--batch is for a model", self.run_code(2, "bench", "--block", "relu", "--batch", 2).err)

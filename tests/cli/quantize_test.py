@@ -156,6 +156,8 @@ class Quantize(CommandTest):
         model = MANIFESTS / "sentence-encoder.toml"
         self.assertIn("--type", self.run_code(2, "quantize", model, "-o", self.made, "--type", "int3").err)
         self.assertIn("--output DIR", self.run_code(2, "quantize", model).err)
+        for option in ("--rows", "--examples"):  # before the model is read
+            self.assertIn(option, self.run_code(2, "quantize", "none.toml", "-o", self.made, option, "0").err)
         self.assertIn("no.tsv", self.run_code(6, "quantize", model, "-o", self.made, "--data", "no.tsv").err)
         self.assertFalse(self.made.exists())
         self.made.mkdir()

@@ -2,8 +2,11 @@
 
 import math
 import os
+import re
+import resource
 import signal
 import stat
+import struct
 import subprocess
 import time
 import unittest
@@ -223,6 +226,11 @@ class Kinds(CommandTest):
             scored = self.run_ok("run", model, "--text", "one", "--target", "two three", "--json").json()
             self.assertEqual(scored["results"][0]["reference_tokens"], 3)
 
+    def test_options_of_writing(self):
+        model = tiny_model.write_model(self.folder / "model", kind="encoder", head="classifier")
+        for option, value in (("--beams", 2), ("--limit", 3), ("--stop", "x")):
+            self.assertIn(f"{option}", self.run_code(2, "run", model, "--text", "one", option, value).err)
+
     def test_classifier(self):
         model = tiny_model.write_model(self.folder, kind="encoder", head="classifier")
         result = self.run_ok("run", model, "--text", "one two", "--text", "")
@@ -264,6 +272,9 @@ class Output(CommandTest):
         self.run_ok("run", self.model, "--text", "one", "--output", self.folder / "link.txt")
         self.assertTrue((self.folder / "link.txt").is_symlink())
         self.assertNotEqual((self.folder / "real.txt").read_text(), "before\n")
+        (self.folder / "real.txt").unlink()
+        self.run_ok("run", self.model, "--text", "one", "--output", self.folder / "link.txt")
+        self.assertTrue((self.folder / "link.txt").is_symlink() and (self.folder / "real.txt").is_file())
 
     def test_never_an_input(self):
         lines = self.folder / "in.txt"
@@ -291,6 +302,42 @@ class Output(CommandTest):
         for path in (self.folder, self.folder / "no" / "such", "/dev/full", "/proc/x"):
             self.run_code(6, "run", self.model, "--text", "one", "--output", path)
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/full").st_mode))
+
+    def test_limit_of_the_size_of_files(self):
+        out = self.folder / "out"
+        for command in (["run"], ["stream", "--policy", "offline"], ["tokenize"], ["inspect", "--attention", "encoder.self.1", "--csv"]):
+            result = self.run_code(6, command[0], self.model, *command[1:], "--text", "one two", "-o", out,
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1)))
+            self.assertIn("File too large", result.err)
+            self.assertFalse(out.exists())
+
+    def test_line_feeds_of_an_output(self):
+        tiny_model.write_bytes_tokenizer(self.model.parent / "bytes.json")
+        text = re.sub("(?m)^decoder = .*$", tiny_model.BYTES_DECODER, self.model.read_text())
+        text = re.sub("(?s)file = .*?\n\\[", "seed = 1\n[", text)
+        self.model.write_text(text + '[decode]\nforced = ["<0x61>", "<0x0A>", "<0x0D>", "<0x62>"]\n')
+        lines, options = self.folder / "in.txt", ["run", self.model, "--limit", 4]
+        lines.write_text("one\ntwo\n")
+        self.assertEqual(self.run_ok(*options, "--file", lines).out, "a  b\na  b\n")
+        document = self.run_ok(*options, "--file", lines, "-o", self.folder / "out", "--json").json()
+        self.assertEqual([r["output"] for r in document["results"]], ["a\n\rb"] * 2)
+        self.assertEqual((self.folder / "out").read_text(), "a  b\na  b\n")
+        self.assertEqual(self.run_ok(*options, "--text", "one").out, "a\n\rb\n")
+
+    def test_vectors_stay_with_their_lines(self):
+        model, lines, out = SAMPLE.parents[2] / "manifests/sentence-encoder.toml", self.folder / "in.txt", self.folder / "out.npy"
+        lines.write_text("one\n\u6771\ntwo\n")
+        options = ["run", model, "--file", lines, "--unknown", "skip"]
+        document = self.run_ok(*options, "-o", out, "--json").json()
+        array = out.read_bytes()
+        head = 10 + struct.unpack("<H", array[8:10])[0]
+        rows, width = map(int, re.search(rb"\((\d+), (\d+)\)", array[:head]).groups())
+        self.assertEqual(rows, 3)
+        values = struct.unpack(f"<{3 * width}f", array[head:])
+        self.assertTrue(all(math.isnan(x) for x in values[width:2 * width]))
+        for row, result in zip((0, 2), document["results"], strict=True):
+            for x, y in zip(values[row * width:(row + 1) * width], result["vector"], strict=True):
+                self.assertAlmostEqual(x, y, places=6)
 
     def test_standard_output_full_or_closed(self):
         for arguments in (["doctor"], ["run", self.model, "--text", "one"], ["run", self.model, "--text", "one", "--json"],
@@ -331,6 +378,23 @@ class Interrupt(CommandTest):
         self.assertIn(b"interrupted", err)
         self.assertFalse(out.exists())
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["in.txt", "model"])
+
+    def test_while_a_pipe_waits_for_its_reader(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for reads in (False, True):
+            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) if reads else None
+            # Of a file of 100 kB the pipe takes 64.
+            child = self.start("tokenize", SAMPLE, "--file", "-", "-o", pipe, stdin=subprocess.PIPE)
+            child.stdin.write(b"one two three four five six seven\n" * 5000)
+            child.stdin.close()
+            child.stdin = None
+            time.sleep(2)
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=60)
+            self.assertEqual((child.returncode, err), (130, b"attnkit: interrupted\n"))
+            if reads:
+                os.close(reader)
 
     def test_while_waiting_for_input(self):
         child = self.start("run", SAMPLE, "--file", "-", "--json", stdin=subprocess.PIPE)

@@ -199,6 +199,17 @@ class WrongUse(CommandTest):
             self.assertIn(part, result.err)
             self.assertEqual(result.out, "" if "--json" not in options else result.out)
 
+    def test_events_and_outputs_in_one_file(self):
+        (self.folder / "link").symlink_to("e")
+        for there in (False, True):
+            if there:
+                (self.folder / "e").write_text("before")
+            for events in ("e", "./e", "link", self.folder / "e"):
+                result = self.run_code(2, "stream", self.model, "--policy", "offline", "--text", "one", "--events", events, "-o", "e",
+                                       cwd=self.folder)
+                self.assertIn("--events and --output cannot be the same", result.err)
+        self.assertEqual((self.folder / "e").read_text(), "before")
+
     def test_models_without_two_sides(self):
         for kind, head in (("decoder", "lm"), ("encoder", "classifier")):
             model = tiny_model.write_model(self.folder / kind, kind=kind, head=head)

@@ -97,6 +97,21 @@ sha256 = "{digest}"
 {extra}"""
 
 
+def write_bytes_tokenizer(path):
+    """A tokenizer.json whose tokens are the bytes, <0x00> to <0xFF>, as those of SentencePiece that spell what has no piece."""
+    tokens = TOKENS[:3] + [f"<0x{byte:02X}>" for byte in range(256)]
+    special = [{"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+               for i in range(3)]
+    path.write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None, "pre_tokenizer": None,
+        "post_processor": None, "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": True, "vocab": {token: i for i, token in enumerate(tokens)}, "merges": []}}))
+
+
+BYTES_DECODER = 'decoder = { layers = 1, vocab = "bytes.json", tokenizer = "huggingface", begin = "<s>", end = "</s>" }'
+
+
 def write_model(folder, kind="encoder-decoder", head="lm", attention='default = "softmax"', extra="", seed=1, damage=None):
     """Writes model.toml, vocab.txt and tiny.safetensors; damage(weights) may change tensors first.  Returns the manifest."""
     folder = pathlib.Path(folder)

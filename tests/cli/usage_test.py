@@ -59,6 +59,10 @@ class Usage(CommandTest):
             self.assertEqual(result.out, "")
             self.assertTrue(result.err.startswith("attnkit: "), result.err)
 
+    def test_tokenize_names_what_run_does(self):
+        self.assertIn("--output cannot", self.run_code(2, "tokenize", SAMPLE, "--text", "one", "--json", "-o", "-").err)
+        self.assertIn("standard input:2: ", self.run_code(6, "tokenize", SAMPLE, "--file", "-", stdin="one\n\u6771\n".encode()).err)
+
     def test_empty_names_of_files(self):
         for option, *arguments in (("test", "search", SAMPLE), ("data", "search", SAMPLE), ("output", "search", SAMPLE), ("file", "run", SAMPLE),
                                    ("output", "run", SAMPLE, "--text", "x"), ("golden", "verify", SAMPLE)):

@@ -5,6 +5,7 @@
 
 #include "core/base/clock.hpp"
 #include "hosts/cli/arguments.hpp"
+#include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/output.hpp"
 
 namespace attnkit::cli {
@@ -28,5 +29,8 @@ std::string quartiles_text(const Timing& timing);
 
 // n random ids of a vocabulary, none of which ends a target.
 Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, uint32_t seed);
+
+// A batch of random frames of speech that make `length` rows of the encoder.
+std::vector<std::vector<float>> random_frames(const Facts& facts, int64_t batch, int64_t length);
 
 }  // namespace attnkit::cli

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/base/buffer.hpp"
+#include "core/base/processors.hpp"
 #include "core/base/roles.hpp"
 #include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/bench/limits.hpp"
@@ -480,7 +481,8 @@ BlockSetup setup_of(const Arguments& arguments) {
   if (s.whole && arguments.has("context"))
     fail(Exit::usage, "--context is for one more token and --length for whole sequences: give one of them");
   s.lengths = arguments.integers(s.whole ? "length" : "context", {64, 512, 4096}, 1, int64_t{1} << 24);
-  s.threads = static_cast<uint32_t>(arguments.integer("threads", 1, 1, 1024));
+  s.threads = static_cast<uint32_t>(arguments.integer("threads", 1, 0, 1024));
+  if (s.threads == 0) s.threads = usable_processors();
   return s;
 }
 

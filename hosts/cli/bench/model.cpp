@@ -1,11 +1,8 @@
 // A whole model on whole sequences: speed and memory against the length.
-#include <random>
-
 #include "core/search/statistics.hpp"
 #include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/bench/bench.hpp"
 #include "hosts/cli/bench/limits.hpp"
-#include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -31,7 +28,7 @@ class Pass {
  public:
   Pass(const Model& model, int64_t batch, int64_t length)
       : model_(model), facts_(checked_facts(model, length)), scores_(facts_, batch, length) {
-    if (facts_.speech) speech_.emplace(random_frames(batch, length), facts_.info.features);
+    if (facts_.speech) speech_.emplace(random_frames(facts_, batch, length), facts_.info.features);
     if (facts_.encoder() && !facts_.speech) source_ = random(facts_.info.source_vocab, batch, length);
     if (facts_.decoder()) target_ = random(facts_.info.target_vocab, batch, length);
   }
@@ -65,16 +62,6 @@ class Pass {
     for (int64_t i = 0; i < batch; ++i)
       rows.push_back(random_ids(facts_.info, vocabulary, length, static_cast<uint32_t>(i + 1)));
     return Batch(rows);
-  }
-
-  std::vector<std::vector<float>> random_frames(int64_t batch, int64_t length) const {
-    std::mt19937 random(1);
-    std::normal_distribution<float> draw(10, 3);  // about what logarithms of energies are
-    const size_t size = facts_.speech_numbers(length);
-    std::vector<std::vector<float>> rows(static_cast<size_t>(batch), std::vector<float>(size));
-    for (std::vector<float>& row : rows)
-      for (float& x : row) x = draw(random);
-    return rows;
   }
 
   const Model& model_;

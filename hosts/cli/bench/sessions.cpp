@@ -12,7 +12,6 @@
 #include "core/search/statistics.hpp"
 #include "core/search/worker/process_memory.hpp"
 #include "hosts/cli/bench/bench.hpp"
-#include "hosts/cli/io/inputs.hpp"
 #include "hosts/cli/io/interrupt.hpp"
 #include "hosts/cli/io/open.hpp"
 #include "hosts/cli/io/text.hpp"
@@ -25,7 +24,9 @@ constexpr double budget_seconds = 20;
 
 struct SessionsBench {
   int64_t sessions = 1000;
-  int64_t length = 64;   // tokens that each session reads, or is given as its beginning, and tokens that it then writes
+  // Tokens, or rows of the encoder, that each session reads, or is given as its beginning, and tokens that it then
+  // writes.
+  int64_t length = 64;
   uint32_t threads = 1;  // the larger of the two numbers of threads
 };
 
@@ -159,10 +160,16 @@ class Crowd {
     check_interrupt();
     auto session = std::make_unique<Session>(model, 1);
     session->set_length(static_cast<double>(2 * length_));  // no mechanism is to refuse a token for its place
-    const int32_t vocabulary = facts_.encoder() ? facts_.info.source_vocab : facts_.info.target_vocab;
-    const Ids ids = random_ids(facts_.info, vocabulary, length_, static_cast<uint32_t>(i + 1));
     attnkit_session* const self = session->get();
-    facts_.encoder() ? session->read(ids) : Session::write({&self, 1}, Batch(std::vector<Ids>{ids}));
+    const auto ids = [&](int32_t vocabulary) {
+      return random_ids(facts_.info, vocabulary, length_, static_cast<uint32_t>(i + 1));
+    };
+    if (facts_.speech)
+      session->read(SpeechBatch(random_frames(facts_, 1, length_), facts_.info.features));
+    else if (facts_.encoder())
+      session->read(ids(facts_.info.source_vocab));
+    else
+      Session::write({&self, 1}, Batch(std::vector<Ids>{ids(facts_.info.target_vocab)}));
     sessions_[static_cast<size_t>(i)] = std::move(session);
   }
 

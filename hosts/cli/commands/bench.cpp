@@ -58,4 +58,13 @@ Ids random_ids(const attnkit_model_info& info, int32_t vocabulary, int64_t n, ui
   return ids;
 }
 
+std::vector<std::vector<float>> random_frames(const Facts& facts, int64_t batch, int64_t length) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> draw(10, 3);  // about what logarithms of energies are
+  std::vector<std::vector<float>> rows(static_cast<size_t>(batch), std::vector<float>(facts.speech_numbers(length)));
+  for (std::vector<float>& row : rows)
+    for (float& x : row) x = draw(random);
+  return rows;
+}
+
 }  // namespace attnkit::cli

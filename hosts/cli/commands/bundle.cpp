@@ -1,8 +1,6 @@
 // attnkit bundle: a model in a folder that can be copied to another machine and run there.
 #include "hosts/cli/bundle/bundle.hpp"
 
-#include <csignal>
-
 #include "core/search/failure.hpp"
 #include "hosts/cli/bundle/staging.hpp"
 #include "hosts/cli/command.hpp"
@@ -16,7 +14,6 @@ const Options bundle_options = {
 
 Exit bundle_command(const Arguments& arguments) {
   if (!arguments.has("output")) fail(Exit::usage, "a bundle needs a folder: --output DIR");
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write
   const std::string folder = arguments.text("output");
   check_new_folder(folder);
   const Runtime runtime = open_runtime(arguments);

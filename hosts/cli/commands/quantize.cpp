@@ -1,7 +1,6 @@
 // attnkit quantize: a model in a folder of its own with weights of fewer bits, and what that costs.
 #include "hosts/cli/quantize/quantize.hpp"
 
-#include <csignal>
 #include <filesystem>
 
 #include "core/search/failure.hpp"
@@ -26,6 +25,10 @@ const Options quantize_options = {
 
 namespace {
 
+size_t examples_of(const Arguments& arguments) {
+  return static_cast<size_t>(arguments.integer("examples", 500, 1, INT32_MAX));
+}
+
 // The quality of both models on the same examples; null without a data set.
 Json quality_of(const Arguments& arguments, const Model& before, const Model& after) {
   const Json description = Json::parse(before.describe());
@@ -34,9 +37,9 @@ Json quality_of(const Arguments& arguments, const Model& before, const Model& af
   const search::TaskFacts facts = search::facts_of(before);
   const search::Metric metric = usual_metric(description);
   const search::DataSet data(data_file, before, facts, read_recording);
-  const auto count = std::min(data.size(), static_cast<size_t>(arguments.integer("examples", 500, 1, INT32_MAX)));
+  const auto count = std::min(data.size(), examples_of(arguments));
   search::QualityTrial trial(data, facts, search::length_bounds(data));
-  if (trial.lacks_vectors()) trial.compare_with(before);
+  if (trial.lacks_vectors(0, count)) trial.compare_with(before, 0, count);
   const auto measure = [&](const Model& model) {
     search::QualitySums sums;
     for (const search::QualitySums& bucket : trial.run(model, "", 0, count).sums) sums += bucket;
@@ -82,7 +85,8 @@ Exit quantize_command(const Arguments& arguments) {
   if (!arguments.has("output")) fail(Exit::usage, "the new model needs a folder: --output DIR");
   const std::vector<std::string> types = {"bf16", "int8", "int4"};
   const std::string type = types[arguments.choice("type", 1, types)];
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write
+  const auto rows = static_cast<size_t>(arguments.integer("rows", 12, 1, 1 << 20));
+  examples_of(arguments);
   const std::string folder = arguments.text("output");
   check_new_folder(folder);
   const Runtime runtime = open_runtime(arguments);
@@ -112,9 +116,9 @@ Exit quantize_command(const Arguments& arguments) {
   } catch (const search::Failure& e) {
     throw Failure(exit_of(e.fault()), e.what(), e.help());
   }
-  print_result(arguments.json(), bundle,
-               report_text(bundle["report"], static_cast<size_t>(arguments.integer("rows", 12, 1, 1 << 20))) +
-                   fmt::format("{} runs it\n", bundle["manifest"].get<std::string>()));
+  print_result(
+      arguments.json(), bundle,
+      report_text(bundle["report"], rows) + fmt::format("{} runs it\n", bundle["manifest"].get<std::string>()));
   return Exit::success;
 }
 

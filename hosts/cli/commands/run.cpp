@@ -1,5 +1,6 @@
 // attnkit run: inputs in, outputs out.
 #include <algorithm>
+#include <cmath>
 
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/decode/results.hpp"
@@ -30,7 +31,7 @@ const Options run_options = with_input_options(
         {"stop", "TEXT", "an output ends before TEXT; may be repeated", true},
         {"unknown", "error|skip|unk",
          "a word that the vocabulary cannot spell: an error (default); its input is left out, an empty line among the "
-         "outputs; it becomes <unk>"},
+         "outputs, a row of NaN in an array; it becomes <unk>"},
         {"batch", "N", "inputs decoded together (default 16); the outputs do not depend on it"},
     });
 
@@ -70,7 +71,7 @@ void check_options(const Arguments& arguments) {
 struct RunResults : Results {
   std::vector<Label> labels;   // by input, of a model without a decoder
   std::vector<Score> scores;   // by input, with references
-  std::vector<float> vectors;  // of an embedding, one behind the other
+  std::vector<float> vectors;  // of an embedding, one behind the other, NaN for inputs that were skipped
   size_t width = 0;            // of each
   std::optional<double> speech_seconds;
   int32_t sample_rate = 0;
@@ -79,6 +80,7 @@ struct RunResults : Results {
   LargestSession largest;
   std::vector<Input> skipped;  // with --unknown skip
 
+  size_t vector_at(size_t input) const { return inputs[input].line * width; }
   double seconds_of(int64_t samples) const { return static_cast<double>(samples) / sample_rate; }
   double tokens_per_second() const { return static_cast<double>(tokens()) / std::max(seconds, 1e-9); }
   Score total() const {
@@ -104,9 +106,9 @@ std::string number_text(float x) { return fmt::format("{}", x); }
 
 void run_embedding(const Model& model, const Facts& facts, size_t batch, RunResults& results, const Give& give) {
   results.width = static_cast<size_t>(facts.info.outputs);
-  results.vectors.resize(results.inputs.size() * results.width);
+  results.vectors.assign((results.inputs.size() + results.skipped.size()) * results.width, std::nanf(""));
   embed_inputs(model, facts, results.inputs, batch, [&](size_t i, std::span<const float> vector) {
-    std::ranges::copy(vector, results.vectors.begin() + static_cast<std::ptrdiff_t>(i * results.width));
+    std::ranges::copy(vector, results.vectors.begin() + static_cast<std::ptrdiff_t>(results.vector_at(i)));
     std::string text;
     for (const float x : vector) text += (text.empty() ? "" : " ") + number_text(x);
     give(i, {text, source_length(facts, results.inputs[i])});
@@ -115,8 +117,8 @@ void run_embedding(const Model& model, const Facts& facts, size_t batch, RunResu
 
 // NumPy's format, version 1.0, of an array (inputs, width) of little-endian f32.
 std::string npy_of(const RunResults& r) {
-  std::string header =
-      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", r.inputs.size(), r.width);
+  std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}",
+                                   r.vectors.size() / r.width, r.width);
   constexpr size_t front = 10;  // magic, version, length of the header
   header.resize((front + header.size() + 64) / 64 * 64 - front - 1, ' ');
   header += '\n';
@@ -139,7 +141,7 @@ Json json_of(const RunResults& r) {
     if (r.width > 0) {
       entry.erase("output");
       Json& vector = entry["vector"] = Json::array();
-      for (size_t c = 0; c < r.width; ++c) vector.push_back(std::stod(number_text(r.vectors[i * r.width + c])));
+      for (size_t c = 0; c < r.width; ++c) vector.push_back(std::stod(number_text(r.vectors[r.vector_at(i) + c])));
     }
     if (r.decoder) entry["ids"] = r.all[i].ids;
     for (const Window& w : r.all[i].windows)
@@ -212,8 +214,9 @@ Exit run_command(const Arguments& arguments) {
   // Beams search for the best text, whatever the manifest draws otherwise.
   if (arguments.has("beams") && options.beams > 1) facts.sampling.temperature = 0;
   options.sampling = sampling_of(arguments, facts.sampling);
-  if ((options.sampling || !options.stops.empty()) && !facts.decoder())
-    fail(Exit::usage, "--temperature, --repetition-penalty and --stop are for models that write");
+  const bool writes = options.sampling || !options.stops.empty() || arguments.has("beams") || arguments.has("limit");
+  if (writes && !facts.decoder())
+    fail(Exit::usage, "--beams, --limit, --temperature, --repetition-penalty and --stop are for models that write");
   if (options.beams > 1 && (arguments.number("temperature", 0, 0, 1000) > 0 || arguments.has("repetition-penalty")))
     fail(Exit::usage, "--temperature and --repetition-penalty draw one text; give --beams 1");
   if (options.beams > 1 && !facts.encoder() && facts.sampling.looks_back())
@@ -241,7 +244,7 @@ Exit run_command(const Arguments& arguments) {
       run_encoder(model, facts, options.batch, results, give);
   });
   if (results.have_references()) results.scores = score_references(model, facts, results.inputs, options.batch);
-  if (facts.speech) {
+  if (facts.speech && !results.inputs.empty()) {
     results.speech_seconds = 0;
     for (const Input& input : results.inputs)
       *results.speech_seconds += facts.speech->shape.ms(input.audio->samples) / 1000;

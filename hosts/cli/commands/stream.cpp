@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "core/base/text_stream.hpp"
 #include "core/search/bleu.hpp"
 #include "hosts/cli/command.hpp"
 #include "hosts/cli/decode/arriving.hpp"
@@ -36,7 +37,8 @@ StreamSetup read_setup(const Arguments& arguments) {
   const bool events_out = arguments.text("events") == "-", texts_out = arguments.text("output") == "-";
   if (arguments.json() && (events_out || texts_out))
     fail(Exit::usage, "--json writes to standard output, so --{} cannot", events_out ? "events" : "output");
-  if (arguments.has("events") && arguments.text("events") == arguments.text("output"))
+  if (arguments.has("events") && arguments.has("output") &&
+      same_place(arguments.text("events"), arguments.text("output")))
     fail(Exit::usage, "--events and --output cannot be the same");
   StreamSetup setup;
   try {
@@ -145,6 +147,7 @@ struct Streamer {
     const bool live = input.audio && input.audio->path == "-";
     std::vector<stream::Write> writes;
     Ids made;
+    TextStream live_text([&](std::span<const int32_t> ids) { return text_of(ids); });
     double seconds = 0;
     const auto decide = [&](const attnkit_stream_view& view) {
       if (!live) check_interrupt();
@@ -156,7 +159,7 @@ struct Streamer {
       if (event.action == ATTNKIT_WRITE) {
         writes.push_back({event.read, event.seconds});
         made.push_back(event.id);
-        if (live) outputs.show(text_of(made));
+        if (live) outputs.show(live_text.push(event.id));
       } else {
         ++streamed.reads;
       }

@@ -49,6 +49,8 @@ Exit tokenize_command(const Arguments& arguments) {
     fail(Exit::usage,
          "give either --text TEXT or --decode IDS, which may be repeated, or --file FILE (- is standard input)");
   check_output(arguments);
+  if (arguments.json() && arguments.text("output") == "-")
+    fail(Exit::usage, "--json writes to standard output, so --output cannot");
   const Model model = open_model(open_runtime(arguments), arguments);
   const Facts facts = facts_of(model);
   if (arguments.has("target") && !facts.decoder()) fail(Exit::usage, "--target: this model has no decoder");
@@ -62,7 +64,7 @@ Exit tokenize_command(const Arguments& arguments) {
     check_interrupt();
     ++number;
     Ids ids = tokens_of(model, side, text,
-                        file ? fmt::format("{}:{}", arguments.text("file"), number) : fmt::format("--text {}", number));
+                        file ? place_of(arguments.text("file"), number) : fmt::format("--text {}", number));
     frame(facts, ids);
     lines += fmt::format("{}\n", fmt::join(ids, " "));
     document["results"].push_back({{"input", text},

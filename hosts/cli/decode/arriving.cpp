@@ -112,9 +112,12 @@ class LiveSpeech : public ArrivingSource {
 
   Ids decode(Session& session, const Decide& decide, const Observe& observe, uint32_t limit) override {
     start_ = Clock::now();
-    while (made_.size() < max_tokens(limit) && (made_.empty() || made_.back() != end_id_)) {
+    while (made_.empty() || made_.back() != end_id_) {
       const attnkit_stream_view view{sizeof view, ended_, units(), tokens()};
-      const bool reads = decide(view) == ATTNKIT_READ && !ended_;
+      const bool full = tokens() >= max_tokens(limit);
+      // A source that goes on may have room for more.
+      if (full && (limit > 0 || ended_ || tokens() >= longest_target_)) break;
+      const bool reads = !ended_ && (full || decide(view) == ATTNKIT_READ);
       if (reads) {
         read();
       } else {
@@ -142,9 +145,9 @@ class LiveSpeech : public ArrivingSource {
   int64_t end() const { return ends_.empty() ? 0 : ends_.back(); }
   int64_t rows() const { return format_.shape.rows(end()); }
 
-  size_t max_tokens(uint32_t limit) const {
-    if (limit > 0) return static_cast<size_t>(std::min<int64_t>(limit, longest_target_));
-    return static_cast<size_t>(ended_ ? default_limit(rows(), longest_target_) : longest_target_);
+  // Of what was read so far.
+  int64_t max_tokens(uint32_t limit) const {
+    return limit > 0 ? std::min<int64_t>(limit, longest_target_) : default_limit(rows(), longest_target_);
   }
 
   void stop(const std::string& why) {
@@ -165,7 +168,8 @@ class LiveSpeech : public ArrivingSource {
     over_ = n == 0;
     if (over_ && !half_.empty()) stop("the last byte is half a sample and ignored");
     if (arrived() <= format_.longest()) return;
-    const int64_t kept = format_.window > 0 ? format_.window : format_.shape.samples(format_.max_rows);
+    // A unit may have ended behind the last row that the model takes.
+    const int64_t kept = format_.window > 0 ? format_.window : std::max(format_.shape.samples(format_.max_rows), end());
     samples_.resize(static_cast<size_t>(kept));
     stop(fmt::format("what goes beyond the model's max_length, {} rows or {:.2f} s, is not read", format_.max_rows,
                      format_.shape.ms(arrived()) / 1000));

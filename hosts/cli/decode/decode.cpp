@@ -138,10 +138,17 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
     const auto begin = made.begin() + (first - windows.of.begin()), end = begin + (last - first);
     if (!std::all_of(begin, end, [](const std::optional<Result>& r) { return r.has_value(); })) return;
     Result all;
+    Ids tokens;        // forced ones included
+    bool cut = false;  // by a stop
     if (last - first == 1) all.length = (*begin)->length;
     for (auto part = begin; part != end; ++part) {
       const Recording& audio = *windows.inputs[static_cast<size_t>(part - made.begin())].audio;
       Result& r = **part;
+      Ids own(facts.forced.begin(),
+              facts.forced.begin() + static_cast<std::ptrdiff_t>(std::min(facts.forced.size(), r.made)));
+      own.insert(own.end(), r.ids.begin(), r.ids.end());
+      tokens.insert(tokens.end(), own.begin(), own.end());
+      cut = cut || (!options.stops.empty() && model.detokenize(Side::target, own) != r.text);
       all.text += r.text;
       all.made += r.made;
       all.finished = all.finished && r.finished;
@@ -149,6 +156,8 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
       all.ids.insert(all.ids.end(), r.ids.begin(), r.ids.end());
       all.windows.push_back({audio.begin, audio.begin + audio.samples, r.text, r.ids, r.finished});
     }
+    // A text alone may lack the space before its first word.
+    if (!cut) all.text = model.detokenize(Side::target, tokens);
     give(windows.of[index], std::move(all));
   };
   return Decoder(model, facts, windows.inputs, options, take).decode();

@@ -56,7 +56,8 @@ using Give = std::function<void(size_t index, Result result)>;
 [[noreturn]] void fail_decoding(const Input& input, const Error& e);
 
 // Gives the result of every input once, in any order: the one that it has alone, empty for an input without tokens.  Of
-// a recording that is longer than the model takes at once it is those of its windows, one behind the other.
+// a recording that is longer than the model takes at once it is the text of the tokens of its windows, one behind the
+// other.
 // Throws Failure: data (a length that is missing or exceeded), numerical (scores that are not numbers), interrupted.
 LargestSession decode(const Model& model, const Facts& facts, std::span<const Input> inputs,
                       const DecodeOptions& options, const Give& give);

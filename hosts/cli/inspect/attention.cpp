@@ -54,7 +54,8 @@ struct Sides {
   Ids predicted;       // the same shifted by one, </s> last
 };
 
-Sides sides_of(const Model& model, const Facts& facts, const Arguments& arguments) {
+// writes: the target matters to what is shown.
+Sides sides_of(const Model& model, const Facts& facts, const Arguments& arguments, bool writes) {
   if (!arguments.has("text")) fail(Exit::usage, "--attention needs --text, the input whose weights are shown");
   Sides sides;
   if (facts.encoder()) {
@@ -65,13 +66,13 @@ Sides sides_of(const Model& model, const Facts& facts, const Arguments& argument
     if (arguments.has("target")) fail(Exit::usage, "--target: this model has no decoder");
     return sides;
   }
-  Ids ids = facts.encoder() ? Ids{} : tokens_of(model, Side::target, arguments.text("text"), "--text");
+  Ids ids = facts.encoder() ? facts.forced : tokens_of(model, Side::target, arguments.text("text"), "--text");
   if (arguments.has("target")) {
     const Ids more = tokens_of(model, Side::target, arguments.text("target"), "--target");
     ids.insert(ids.end(), more.begin(), more.end());
-  } else if (facts.encoder()) {
+  } else if (facts.encoder() && writes) {
     try {
-      Session session(model, 1);
+      Session session(model, 0);  // as many beams as [decode] says
       session.read(sides.source);
       ids = session.generate();
     } catch (const Error& e) {
@@ -101,7 +102,7 @@ AttentionMap attention_map(const Model& model, const Arguments& arguments) {
   if (facts.speech)
     fail(Exit::usage, "--attention {}: this model takes speech; weights are shown for texts alone",
          arguments.text("attention"));
-  const Sides sides = sides_of(model, facts, arguments);
+  const Sides sides = sides_of(model, facts, arguments, place.role != ATTN_ENCODER_SELF);
   AttentionMap map{arguments.text("attention"), place.mechanism, {}, {}, {}, {}, {}, {}};
   const auto labels = [&](Side side, const Ids& ids) { return labels_of(model, facts.info, side, ids); };
   if (place.role == ATTN_DECODER_CROSS) {

@@ -42,10 +42,16 @@ Layout layout_of(const AttentionMap& map) {
   return l;
 }
 
+// gnuplot reads the label of a tic as a format.
+std::string tic_text(const std::string& label) {
+  std::string out;
+  for (const char c : label) out += c == '%' ? "%%" : std::string(1, c);
+  return gnuplot_text(out);
+}
+
 std::string tics(const char* axis, const std::vector<std::string>& labels, size_t every, const char* options) {
   std::string out = fmt::format("set {}tics {} (", axis, options);
-  for (size_t i = 0; i < labels.size(); i += every)
-    out += fmt::format("{}{} {}", i ? "," : "", gnuplot_text(labels[i]), i);
+  for (size_t i = 0; i < labels.size(); i += every) out += fmt::format("{}{} {}", i ? "," : "", tic_text(labels[i]), i);
   return out + ")\n";
 }
 

@@ -26,21 +26,24 @@ constexpr sf_count_t block = 1 << 16;
 constexpr float max_sample = 16;             // the library has the same bound
 constexpr uint32_t unfinished = 0x7ff00000;  // from here on the size was unknown when the header was written to a pipe
 
-uint32_t number_at(const char* bytes) {
+uint32_t number_at(const char* bytes, bool little) {
   uint32_t n = 0;
-  for (int i = 4; i-- > 0;) n = n << 8 | static_cast<unsigned char>(bytes[i]);
+  for (int i = 0; i < 4; ++i) n = n << 8 | static_cast<unsigned char>(bytes[little ? 3 - i : i]);
   return n;
 }
 
-// Bytes of samples that the header of a RIFF file promises and the file lacks; libsndfile passes over that.
+// Bytes of samples that the header of a RIFF file, or of RIFX with its bytes the other way round, promises and the file
+// lacks; libsndfile passes over that.
 uint64_t bytes_missing(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::error_code bad;
   const uint64_t size = fs::file_size(path, bad);
   char header[12];
-  if (bad || !file.read(header, 12) || std::memcmp(header, "RIFF", 4) != 0) return 0;
+  if (bad || !file.read(header, 12)) return 0;
+  const bool little = std::memcmp(header, "RIFF", 4) == 0;
+  if (!little && std::memcmp(header, "RIFX", 4) != 0) return 0;
   for (uint64_t at = 12; file.seekg(static_cast<std::streamoff>(at)) && file.read(header, 8);) {
-    const uint64_t bytes = number_at(header + 4), end = at + 8 + bytes;
+    const uint64_t bytes = number_at(header + 4, little), end = at + 8 + bytes;
     if (std::memcmp(header, "data", 4) == 0) return bytes >= unfinished || end <= size ? 0 : end - size;
     at = end + bytes % 2;
   }
@@ -127,9 +130,11 @@ std::vector<float> read_file_samples(const std::string& path, const std::string&
   check_format(path, origin, info, format.shape.sample_rate);
   if (const uint64_t missing = bytes_missing(path); missing > 0)
     fail(Exit::data, "{}: is cut off: {} bytes of the samples that its header announces are missing", origin, missing);
-  const bool known = info.frames != std::numeric_limits<sf_count_t>::max();  // else the end of an OGG is missing
+  const bool known = info.frames != std::numeric_limits<sf_count_t>::max();
   if (known) check_length(origin, info.frames, format);
-  return read_all(file.get(), origin, info.frames);
+  // A FLAC file may leave its length open; of an OGG file the end is missing then.
+  const bool open = !known && (info.format & SF_FORMAT_TYPEMASK) == SF_FORMAT_FLAC;
+  return read_all(file.get(), origin, open ? 0 : info.frames);
 }
 
 std::vector<float> read_standard_input(const std::string& origin) {

@@ -30,11 +30,24 @@ constexpr uintmax_t max_manifest = uintmax_t{16} << 20;
   fail(Exit::data, "{}: {}: {}", quote(path), what, std::generic_category().message(errno));
 }
 
-// The target of a path, so that a link stays a link and its target is replaced.
+// The target of a path, so that a link stays a link and its target is replaced, or made where it is not there yet.
 std::string resolved(const std::string& path) {
-  std::error_code bad;
+  std::error_code bad, no_link;
   const fs::path real = fs::canonical(path, bad);
-  return bad ? path : real.string();
+  if (!bad) return real.string();
+  const fs::path target = fs::read_symlink(path, no_link);
+  const bool dangling = bad == std::errc::no_such_file_or_directory && !no_link;
+  return dangling ? resolved((fs::path(path).parent_path() / target).string()) : path;
+}
+
+// As write_all, of a pipe whose reader may not read.
+int write_to_reader(int file, std::string_view content) {
+  for (; !content.empty(); check_interrupt()) {
+    const ssize_t n = ::write(file, content.data(), content.size());
+    if (n < 0 && errno != EINTR) return errno;
+    if (n > 0) content.remove_prefix(static_cast<size_t>(n));
+  }
+  return 0;
 }
 
 bool is_regular(const fs::path& path) {
@@ -89,6 +102,14 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, bad) && !bad;
 }
 
+bool same_place(const std::string& a, const std::string& b) {
+  std::error_code bad;
+  const auto place = [&](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(resolved(path), bad), bad);
+  };
+  return same_file(a, b) || place(a) == place(b);
+}
+
 std::string read_file(const std::string& path) {
   const bool standard = path == "-";
   const std::string name = standard ? "standard input" : path;
@@ -140,10 +161,15 @@ void write_file(const std::string& path, std::string_view content) {
   std::string temporary = real + ".XXXXXX";
   Descriptor file(direct ? ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY)
                          : mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.get() < 0 && direct) fail_with_errno(path, "cannot be opened");
+  if (file.get() < 0 && direct) {
+    const int reason = errno;
+    check_interrupt();  // opening a pipe waits for its reader
+    errno = reason;
+    fail_with_errno(path, "cannot be opened");
+  }
   if (file.get() < 0) fail_with_errno(real, "cannot be written: no temporary file beside it");
   if (direct) {
-    if (write_all(file.get(), content) != 0 || file.close() != 0) fail_with_errno(path, "cannot be written");
+    if (write_to_reader(file.get(), content) != 0 || file.close() != 0) fail_with_errno(path, "cannot be written");
     return;
   }
   if (fchmod(file.get(), mode) == 0 && write_all(file.get(), content) == 0 && fsync(file.get()) == 0 &&

@@ -20,6 +20,9 @@ std::vector<std::string> read_lines(const std::string& path);
 // Do both paths lead to one file that is there?
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 
+// The same of files that may not be there yet.
+bool same_place(const std::string& a, const std::string& b);
+
 // Fails at once when write_file could not work, before the work for it is done.
 void check_writable(const std::string& path);
 

@@ -14,10 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string place_of(const std::string& file, size_t line) {
-  return fmt::format("{}:{}", file == "-" ? "standard input" : file, line);
-}
-
 std::vector<Input> given_texts(const Arguments& arguments) {
   if (arguments.has("audio") || arguments.has("audio-list"))
     fail(Exit::usage, "this model takes text, not speech: give --text TEXT or --file FILE in place of --{}",
@@ -222,6 +218,10 @@ Facts facts_of(const Model& model) {
   all.limit = decode["limit"];
   all.max_decode_length = decode["max_length"];
   return all;
+}
+
+std::string place_of(const std::string& file, size_t line) {
+  return fmt::format("{}:{}", file == "-" ? "standard input" : file, line);
 }
 
 Options with_input_options(const char* target, const Options& others) {

@@ -46,6 +46,9 @@ struct Facts : search::TaskFacts {
 };
 Facts facts_of(const Model& model);
 
+// "in.txt:17", "standard input:17"; line: from 1.
+std::string place_of(const std::string& file, size_t line);
+
 // --text, --file, --audio, --audio-list, --target, --target-file, then others; target: what references are for.
 Options with_input_options(const char* target, const Options& others);
 

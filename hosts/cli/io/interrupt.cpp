@@ -38,6 +38,7 @@ void catch_interrupts() {
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a limit of the size of files
 }
 
 bool is_interrupted() { return interrupted != 0; }

@@ -49,18 +49,25 @@ Outputs::Outputs(const Arguments& arguments, size_t inputs, bool quiet)
   if (arguments.has("file") || arguments.has("audio-list")) progress_.emplace(arguments.progress(), inputs);
 }
 
-void Outputs::show(const std::string& beginning) {
-  if (!live_ || beginning.size() <= shown_) return;
-  print(std::string_view(beginning).substr(shown_));
-  shown_ = beginning.size();
+void Outputs::show(const std::string& more) {
+  if (!live_ || more.empty()) return;
+  print(more);
+  shown_ += more.size();
 }
 
-void Outputs::add(size_t index, const std::string& text, size_t tokens) {
-  lines_[index] = text + "\n";
+void Outputs::add(size_t index, std::string text, size_t tokens) {
+  if (progress_)
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  lines_[index] = std::move(text) + "\n";
   tokens_ += tokens;
   std::string ready;
   for (; live_ && next_ < lines_.size() && lines_[next_]; ++next_) {
-    ready += lines_[next_]->substr(shown_);
+    const std::string& line = *lines_[next_];
+    size_t from = std::min(shown_, line.size() - 1);
+    // A last character that stayed half may change how those before it are spelled, which were shown.
+    while ((line[from] & 0xc0) == 0x80) ++from;
+    ready += line.substr(from);
     shown_ = 0;
   }
   if (live_) print(ready);

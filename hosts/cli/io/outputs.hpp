@@ -34,10 +34,11 @@ class Outputs {
  public:
   // quiet: something else writes to standard output.
   Outputs(const Arguments& arguments, size_t inputs, bool quiet = false);
-  // The beginning of the next output on standard output, longer each time.
-  void show(const std::string& beginning);
-  // Of any input; tokens: how many it took, for progress.
-  void add(size_t index, const std::string& text, size_t tokens);
+  // More of the beginning of the next output, on standard output.
+  void show(const std::string& more);
+  // Of any input; tokens: how many it took, for progress.  With --file and --audio-list it stays one line: a line feed
+  // of its own becomes a space.
+  void add(size_t index, std::string text, size_t tokens);
   // --output takes this in place of the lines.
   void replace(std::string content) { content_ = std::move(content); }
   // Ends progress, writes --output, prints document with --json, and summary on standard error.  Throws Failure (data).
@@ -50,7 +51,7 @@ class Outputs {
   std::vector<std::optional<std::string>> lines_;
   std::optional<std::string> content_;
   size_t next_ = 0, finished_ = 0, tokens_ = 0;
-  size_t shown_ = 0;  // characters of the next output
+  size_t shown_ = 0;  // bytes of the next output
 };
 
 }  // namespace attnkit::cli
