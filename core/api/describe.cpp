@@ -258,6 +258,9 @@ Json decode_json(const Manifest& m) {
           {"force_end", m.force_end},
           {"repetition_penalty", m.sampling.repetition_penalty},
           {"no_repeat", m.sampling.no_repeat},
+          {"suppress", m.suppressed},
+          {"suppress_first", m.suppressed_first},
+          {"more_ends", m.more_ends},
           {"temperature", m.sampling.temperature},
           {"top_k", m.sampling.top_k},
           {"top_p", m.sampling.top_p}};

@@ -16,7 +16,10 @@ std::string TextStream::take(bool whole) {
   if ((half && !whole) || text.size() <= before.size()) return "";
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(complete_));
   complete_ = ids_.size();
-  return text.substr(before.size());
+  // Half a character may turn those before it into U+FFFD: go on behind the one that is no longer there.
+  size_t from = before.size();
+  while (from < text.size() && (text[from] & 0xc0) == 0x80) ++from;
+  return text.substr(from);
 }
 
 }  // namespace attnkit::core

@@ -26,11 +26,16 @@ toml::table parse(const std::string& text) {
   }
 }
 
+// TOML has no control characters as they are, not in comments either.
+std::string escaped(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? fmt::format("\\u{:04x}", c) : std::string(1, c);
+}
+
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? fmt::format("\\u{:04x}", c) : std::string(1, c);
+    out += escaped(c);
   }
   return out + '"';
 }
@@ -155,7 +160,11 @@ std::string used_only(const std::string& toml, const Space& space, const Placeme
 std::string commented(const std::string& comment) {
   std::istringstream lines(comment);
   std::string out;
-  for (std::string line; std::getline(lines, line);) out += line.empty() ? "#\n" : "# " + line + "\n";
+  for (std::string line; std::getline(lines, line);) {
+    out += line.empty() ? "#" : "# ";
+    for (const char c : line) out += escaped(c);
+    out += "\n";
+  }
   return out;
 }
 
@@ -193,6 +202,12 @@ std::vector<std::pair<std::string, std::string>> ManifestText::files() const {
   if (const auto names = root.at_path("weights.names").value<std::string>(); names && names->ends_with(".toml"))
     found.emplace_back("weights.names", *names);
   return found;
+}
+
+std::string ManifestText::attention() const {
+  const toml::table root = parse(toml_);
+  const toml::table* const attention = root["attention"].as_table();
+  return attention ? value_text(*attention, "", {}) : "";
 }
 
 bool ManifestText::renames() const { return !!parse(toml_).at_path("weights.names"); }

@@ -22,6 +22,8 @@ class ManifestText {
 
   // The files it names, by key: "weights.file", "model.encoder.vocab", ...
   std::vector<std::pair<std::string, std::string>> files() const;
+  // [attention] as it is, in one line without comments.
+  std::string attention() const;
   // The weights have names of another library.
   bool renames() const;
 

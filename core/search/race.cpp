@@ -24,7 +24,8 @@ std::vector<double> logs(std::vector<double> values) {
   return values;
 }
 
-constexpr int kDraws = 400;
+constexpr double kDraws = 400;  // of a simulation, at least
+constexpr double kBeyond = 20;  // of them, at least, are beyond the boundary
 constexpr uint64_t kSeed = 1;
 // While timings are repeated a placement must be this much farther behind, since each repetition is one more chance to
 // be unlucky.
@@ -60,8 +61,10 @@ Comparison::Comparison(const Settings& settings, std::optional<double> std_bench
       baseline_(influences(metric_, baseline, n)),
       n_(n),
       is_share_(is_share(metric_, baseline, n)) {
-  // An exponent of 0 leaves quality out.
-  if (weights_.quality == 0) weights_.quality = 1, weights_.quality_weight = 0;
+  if (weights_.weighs_quality()) return;
+  if (weights_.quality == 0) weights_.quality = 1;
+  weights_.quality_weight = 0;
+  std_bench_ = 1;  // any unit
 }
 
 Comparison Comparison::with(Rank rank) const {
@@ -208,7 +211,8 @@ double Comparison::boundary(const std::vector<Standing>& all, size_t leader, con
   std::mt19937_64 random(kSeed);
   std::normal_distribution<double> normal;
   std::vector<double> drawn(width), score(width), speed(count), highest;
-  for (int draw = 0; draw < kDraws; ++draw) {
+  const double draws = std::max(kDraws, std::ceil(kBeyond / (1 - confidence)));
+  for (double draw = 0; draw < draws; ++draw) {
     std::ranges::fill(score, 0);
     std::ranges::fill(speed, 0);
     double top = 0;
@@ -286,10 +290,12 @@ class Race {
     const auto is_within = [&](size_t i, double tolerance) {
       if (!limit) return true;
       const Advantage above = comparison.above(all[i], *limit);
-      return above.value + tolerance * above.deviation >= 0;
+      return (tolerance > 0 ? above.value + tolerance * above.deviation : above.value) >= 0;  // of one example infinite
     };
     const auto order = [&](size_t i) {
-      return std::tuple(is_within(i, 0), all[i].order, all[i].score, all[i].value.value_or(0));
+      // Of equals the one that nothing dominates.
+      return std::tuple(is_within(i, 0), all[i].order, all[i].score, all[i].value.value_or(0),
+                        std::isfinite(all[i].gain) ? all[i].gain : 0);
     };
     std::vector<size_t> by_value(left_.size());
     std::iota(by_value.begin(), by_value.end(), size_t{0});

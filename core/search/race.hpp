@@ -42,7 +42,7 @@ struct Advantage {
 class Comparison {
  public:
   // std_bench: no value, or 0, where it is unknown; then only who is as good as the baseline has a value, and quality
-  // alone drops.
+  // alone drops, unless the weights leave it out.
   Comparison(const Settings& settings, std::optional<double> std_bench, const Outcomes& baseline, size_t n);
 
   // block_variance: of one block's log speed, as all racers have it together (below).

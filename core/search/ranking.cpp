@@ -57,7 +57,7 @@ double order_of(const Ranked& r, const RankingInput& input) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   const bool weighs = settings.rank == Rank::rcp || settings.rank == Rank::rcp_mem;
   const double std_bench = input.std_bench.value_or(0);
-  if (weighs && !(std_bench > 0)) return 0;
+  if (weighs && settings.weights.weighs_quality() && !(std_bench > 0)) return 0;
   if (const std::optional<double> value = rank_value(r, settings)) return *value;
   const bool is_measured = r.quality && r.baseline_quality && r.throughput && (settings.rank == Rank::rcp || r.memory);
   const auto score = [&](const Quality& quality) { return score_of(settings.metric, quality.value); };

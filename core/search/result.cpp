@@ -100,11 +100,32 @@ std::string quality_text(const AnswerInput& input) {
   return fmt::format("keeps {:.1f} % of {}'s {}{}", theirs > 0 ? 100 * own / theirs : 100, name, unit, where);
 }
 
+// Within the spread of the timings the two count as equally fast.
+bool is_faster(const Record& record, int64_t length) {
+  return cost_of(record, length, "decode_ratio_low").value_or(0) > 1;
+}
+
+// The first of the greatest lengths at which it is no longer faster; no value where it is faster at none or at the end.
+std::optional<int64_t> overtaken(const Record& record) {
+  std::optional<int64_t> found;
+  bool was_faster = false;
+  for (const auto& [length, cost] : record.costs) {
+    if (!cost_of(record, length, "decode_ratio")) continue;
+    const bool is = is_faster(record, length);
+    if (is) found.reset();
+    if (!is && was_faster && !found) found = length;
+    was_faster |= is;
+  }
+  return found;
+}
+
 std::string crossover_text(const AnswerInput& input) {
   const Record& record = *input.winner.record;
   if (record.costs.size() < 2 || !cost_of(record, record.costs.begin()->first, "decode_ratio")) return "";
   const std::optional<int64_t> tokens = crossover(record);
   const std::string name = baseline_name(input.space);
+  if (const std::optional<int64_t> lost = overtaken(record))
+    return fmt::format("; from {} tokens on {} is at least as fast", *lost, name);
   if (!tokens) return fmt::format("; {} is as fast at every length measured", name);
   if (*tokens == 0)
     return fmt::format("; it is faster from {} tokens on, the fewest measured", record.costs.begin()->first);
@@ -124,7 +145,9 @@ std::string failure_text(const std::vector<Ranked>& ranking) {
 // Says what keeps the top group together: the kind that has more of the spread of its differences to the winner.
 std::string tie_text(const Search& search) {
   if (search.top().size() < 2) return "";
-  const bool weighs = search.settings().rank == Rank::rcp || search.settings().rank == Rank::rcp_mem;
+  const Settings& settings = search.settings();
+  const bool weighs =
+      (settings.rank == Rank::rcp || settings.rank == Rank::rcp_mem) && settings.weights.weighs_quality();
   if (weighs && !(search.std_bench().value_or(0) > 0))
     return "std_bench is unknown or 0, so only quality could tell them apart";
   std::vector<Racer> racers;
@@ -494,19 +517,21 @@ std::string caution(const AnswerInput& input) {
 }  // namespace
 
 std::optional<int64_t> crossover(const Record& record) {
-  std::optional<int64_t> before;
+  std::optional<int64_t> found, before;
   for (const auto& [length, cost] : record.costs) {
     if (!cost_of(record, length, "decode_ratio")) continue;
-    // Within the spread of the timings the two count as equally fast.
-    if (cost_of(record, length, "decode_ratio_low").value_or(0) > 1) {
-      if (!before) return 0;
+    if (!is_faster(record, length)) {
+      found.reset();
+    } else if (!found && !before) {
+      found = 0;
+    } else if (!found) {
       const double a = *cost_of(record, *before, "decode_ratio") - 1, b = *cost_of(record, length, "decode_ratio") - 1;
       const double share = b > a ? std::clamp(-a / (b - a), 0.0, 1.0) : 0;
-      return *before + static_cast<int64_t>(std::lround(share * static_cast<double>(length - *before)));
+      found = *before + static_cast<int64_t>(std::lround(share * static_cast<double>(length - *before)));
     }
     before = length;
   }
-  return {};
+  return found;
 }
 
 std::string answer_text(const AnswerInput& input) {

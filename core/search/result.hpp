@@ -9,7 +9,8 @@ namespace attnkit::core::search {
 nlohmann::ordered_json result_document(const Search& search);
 
 // Tokens below which the baseline decodes as fast as the placement: where their measured times meet, between two
-// measured lengths.  0: the placement is faster at every length measured; no value: at none.
+// measured lengths.  From there on the placement is faster at every length measured; 0: at all of them, no value: not
+// at the greatest.
 std::optional<int64_t> crossover(const Record& record);
 
 struct AnswerInput {

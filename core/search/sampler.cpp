@@ -42,9 +42,13 @@ class Sampler : public Strategy {
       std::vector<Placement> fresh;
       bool is_known = true;
       for (const Placement& placement : told_next_) {
-        if (!wanted_.insert(placement).second) continue;
+        if (wanted_.contains(placement)) continue;
+        const bool was_known = known_.erase(placement) > 0;
+        is_known = was_known && is_known;
+        // Known ones that are still to come count as well.
+        if (!was_known && wanted_.size() + known_.size() >= limit()) continue;
+        wanted_.insert(placement);
         fresh.push_back(placement);
-        is_known = known_.erase(placement) > 0 && is_known;
       }
       if (!is_known) take_known(fresh);
       if (!fresh.empty()) return fresh;

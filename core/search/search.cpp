@@ -42,8 +42,9 @@ void Search::run() {
   probe_lengths();
   scale();
   explore();
-  run_race();
-  finish();
+  do {
+    run_race();
+  } while (!finish());
 }
 
 Record* Search::record_of(const Placement& placement) {
@@ -190,8 +191,9 @@ void Search::run_race() {
 }
 
 // The test set by the top group alone, and once.  The first of it, and the baseline, at every length, and the winner
-// decoded as users decode.
-void Search::finish() {
+// decoded as users decode.  Returns false when all of the top group have failed meanwhile: the others race anew.
+bool Search::finish() {
+  const bool has_top = !top_.empty();
   const auto beyond = std::ranges::upper_bound(settings_.lengths, settings_.length);
   const std::vector<int64_t> ranked_lengths(settings_.lengths.begin(), beyond);
   const auto with_baseline = [&](size_t n) {
@@ -206,13 +208,15 @@ void Search::finish() {
     leading = with_baseline(static_cast<size_t>(settings_.finalists));
     runner_.cost(leading, ranked_lengths, Timing::whole, real_examples);
   } while (drop_failed());
+  if (has_top && top_.empty()) return false;
   for (auto length = beyond; length != settings_.lengths.end(); ++length)
     runner_.cost(leading, {*length}, Timing::beyond);
   std::vector<Record*> others = homogeneous_;
   std::erase_if(others, [&](Record* r) { return std::ranges::count(leading, r) > 0; });
   runner_.cost(others, ranked_lengths, Timing::whole);
   drop_failed();
-  if (examples("test") == 0) return;
+  if (has_top && top_.empty()) return false;
+  if (examples("test") == 0) return true;
   // A screening leaves nearly everybody in it, and is to be quick.
   std::vector<Record*> tested =
       with_baseline(settings_.effort == Effort::quick ? static_cast<size_t>(settings_.finalists) : top_.size());
@@ -221,6 +225,7 @@ void Search::finish() {
     runner_.test(tested, decodes ? with_baseline(1) : std::vector<Record*>());
     tested.clear();
   } while (drop_failed() && decodes);
+  return !has_top || !top_.empty();
 }
 
 std::vector<Outcome> Search::outcomes(const std::vector<const Record*>& asked) const {

@@ -71,7 +71,7 @@ class Search {
   void scale();
   void explore();
   void run_race();
-  void finish();
+  bool finish();
   void measure(const std::vector<Record*>& records, int64_t examples, int blocks);
   Record* record_of(const Placement& placement);
   std::vector<Outcome> outcomes(const std::vector<const Record*>& asked) const;

@@ -23,7 +23,7 @@ std::optional<double> performance(double gain, double quality, double baseline_q
                                   const RcpSettings& settings) {
   if (!std::isfinite(quality) || !std::isfinite(baseline_quality)) return std::nullopt;
   double denominator = 1;
-  if (quality != baseline_quality) {
+  if (quality != baseline_quality && settings.weighs_quality()) {
     if (!is_positive(std_bench)) return std::nullopt;
     denominator += settings.quality_weight * (baseline_quality - quality) / std_bench;
   }
@@ -109,7 +109,7 @@ std::optional<double> rcp_mem(double throughput, double quality, double baseline
 }
 
 bool is_beyond_values(double quality, double baseline_quality, double std_bench, const RcpSettings& settings) {
-  return std::isfinite(quality) && is_positive(std_bench) &&
+  return settings.weighs_quality() && std::isfinite(quality) && is_positive(std_bench) &&
          1 + settings.quality_weight * (baseline_quality - quality) / std_bench <= 0;
 }
 

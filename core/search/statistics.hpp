@@ -34,6 +34,8 @@ struct RcpSettings {
   double quality = 1;
   double memory = 1;
   double quality_weight = 1;
+  // false: an exponent or a weight of 0 leaves quality out.
+  bool weighs_quality() const { return quality != 0 && quality_weight != 0; }
 };
 
 // Both follow Agostinelli, Hong and Chen (2024), equations 11 and 12, with any baseline in place of theirs:
@@ -41,7 +43,8 @@ struct RcpSettings {
 //   rcp_mem = (1/2 (T / T_b)^a + 1/2 (M_b / M)^c) / (1 + w (Q_b - Q) / std_bench)^b
 // throughput is T / T_b, memory is M / M_b, quality is Q and higher is better; std_bench is in units of quality.  The
 // baseline has 1, and more is better.  No value unless the ratios and the denominator are positive and finite; a
-// std_bench that is not positive and finite leaves one only to quality == baseline_quality, where it cancels out.
+// std_bench that is not positive and finite leaves one only to quality == baseline_quality, where it cancels out.  The
+// denominator is 1 where quality is left out.
 std::optional<double> rcp(double throughput, double quality, double baseline_quality, double std_bench,
                           const RcpSettings& settings = {});
 std::optional<double> rcp_mem(double throughput, double quality, double baseline_quality, double std_bench,

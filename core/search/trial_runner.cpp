@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <utility>
 
@@ -17,6 +19,7 @@ namespace attnkit::core::search {
 namespace {
 
 using Json = nlohmann::json;
+namespace fs = std::filesystem;
 
 constexpr double open_timeout = 60;
 constexpr int noise_repetitions = 5;
@@ -64,27 +67,90 @@ WorkerCommand for_timing(WorkerCommand command) {
 }
 
 // Is it what the rest of a search takes for a result?  Of a host it need not be.
-bool is_result(const Json& request, const Json& result) {
-  const std::string kind = request["kind"];
-  if (kind == "describe") return result.at("description").is_object() && result.at("warnings").is_array();
-  if (kind == "cost") {
-    const Json& at = result.at("at");
-    return at.size() == request["lengths"].size() && std::ranges::all_of(at, [](const Json& one) {
-             const bool decodes = one.contains("decode_ratio");
-             return one.at("length").is_number() &&
-                    (one.contains("refused") || (one.at(decodes ? "decode_ratio" : "prefill_ratio").is_number() &&
-                                                 one.at(decodes ? "baseline_decode" : "baseline_prefill").is_number() &&
-                                                 (!decodes || one.at("latency").is_number())));
+bool is_description(const Json& result) {
+  const Json& description = result.at("description");
+  const auto is_block = [](const Json& block) {
+    return block.at("role").is_string() && block.at("layer").is_number_integer() &&
+           std::ranges::all_of(block.at("costs"), [](const Json& cost) {
+             return cost.at("length").is_number_integer() &&
+                    std::ranges::all_of(std::array{"state_bytes", "flops", "step_flops"}, [&](const char* key) {
+                      return !cost.contains(key) || cost[key].is_number_unsigned();
+                    });
            });
+  };
+  const auto is_warning = [](const Json& warning) {
+    return warning.at("area").is_number_integer() && warning.at("message").is_string();
+  };
+  return description.at("max_length").is_number_integer() &&
+         (!description.contains("max_target") || description["max_target"].is_number_integer()) &&
+         description.at("blocks").is_array() && std::ranges::all_of(description["blocks"], is_block) &&
+         result.at("warnings").is_array() && std::ranges::all_of(result["warnings"], is_warning);
+}
+
+// One length of a cost: times and ratios are above 0, counts are none below it.
+bool is_cost(const Json& one, const Json& length) {
+  if (one.at("length") != length) return false;
+  if (one.contains("refused")) return one["refused"].is_string() && one.size() == 2;
+  const bool decodes = one.contains("decode_ratio");
+  one.at(decodes ? "decode_ratio" : "prefill_ratio");
+  one.at(decodes ? "baseline_decode" : "baseline_prefill");
+  if (decodes) one.at("latency");
+  for (const auto& [key, value] : one.items()) {
+    if (key.ends_with("peak_bytes") && value.is_null()) continue;
+    if (value.is_number_float() ? value.get<double>() <= 0 : !value.is_number_unsigned()) return false;
   }
+  return true;
+}
+
+bool is_costs(const Json& request, const Json& result) {
+  const Json& at = result.at("at");
+  auto lengths = request["lengths"].get<std::vector<int64_t>>();
+  std::ranges::sort(lengths);
+  if (!at.is_array() || at.size() != lengths.size()) return false;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    if (!is_cost(at[i], lengths[i])) return false;
+  return !result.contains("real") || result["real"].is_object();
+}
+
+// Sums and outcomes of so many examples.
+bool is_quality(const Json& request, const Json& result) {
+  const bool decodes = request["kind"] == "decode";
   const auto outcomes = result.at("outcomes").get<Outcomes>();
   const auto n = static_cast<size_t>(request["end"].get<int64_t>() - request["begin"].get<int64_t>());
-  const bool fits = outcomes.tokens.size() == n && outcomes.right.size() == n && outcomes.nll.size() == n &&
-                    (outcomes.pairs.empty() || outcomes.pairs.size() == n);
-  if (!fits) return false;
+  if (outcomes.tokens.size() != n || outcomes.right.size() != n || outcomes.nll.size() != n ||
+      outcomes.pairs.size() != (decodes ? n : 0))
+    return false;
   for (size_t i = 0; i < n; ++i)
     if (outcomes.right[i] < 0 || outcomes.right[i] > outcomes.tokens[i]) return false;
-  return !result.at("sums").get<std::vector<QualitySums>>().empty();
+  QualitySums total;
+  for (const auto& sums : result.at("sums").get<std::vector<QualitySums>>()) {
+    if (sums.exact < 0 || sums.exact > sums.examples || sums.right < 0 || sums.right > sums.tokens) return false;
+    total += sums;
+  }
+  if (total.examples != static_cast<int64_t>(n)) return false;
+  return !decodes || std::ranges::all_of(std::array{"bleu", "bleu_low", "bleu_high"},
+                                         [&](const char* key) { return result.at(key).is_number(); });
+}
+
+bool is_result(const Json& request, const Json& result) {
+  const std::string kind = request["kind"];
+  return kind == "describe" ? is_description(result)
+         : kind == "cost"   ? is_costs(request, result)
+                            : is_quality(request, result);
+}
+
+// The files that a manifest names, and those that its weights' index names beside itself.
+std::vector<std::pair<std::string, std::string>> files_of(const ManifestText& manifest, const fs::path& folder) {
+  std::vector<std::pair<std::string, std::string>> files = manifest.files();
+  const auto weights = std::ranges::find(files, "weights.file", &std::pair<std::string, std::string>::first);
+  if (weights == files.end() || !weights->second.ends_with(".json")) return files;
+  const fs::path index = weights->second;
+  std::set<std::string> shards;
+  const Json document = Json::parse(std::ifstream(folder / index));
+  for (const Json& shard : document.at("weight_map")) shards.insert(shard);
+  for (const std::string& shard : shards)
+    files.emplace_back("weights.file " + shard, (index.parent_path() / shard).string());
+  return files;
 }
 
 // The result of a trial, with the host that it ran on where there are several.
@@ -108,8 +174,10 @@ Json identity_of(const ManifestText& manifest, const Space& space, const Setting
                    {"cpu", cpu},
                    {"program", digest_of_file(command.argv.front())},
                    {"library", digest_of_file(library_file())}};
-  for (const auto& [key, file] : manifest.files())
-    identity[key] = digest_of_file((std::filesystem::path(command.open["dir"].get<std::string>()) / file).string());
+  const fs::path folder = command.open["dir"].get<std::string>();
+  for (const auto& [key, file] : files_of(manifest, folder)) identity[key] = digest_of_file((folder / file).string());
+  // Vectors are compared with those of the model as it is.
+  if (settings.metric == Metric::cosine) identity["attention"] = digest_of(manifest.attention());
   for (const LoadedMechanism& mechanism : mechanisms)
     identity["plugin " + mechanism.name] = digest_of_file(mechanism.file);
   return identity;
@@ -122,7 +190,8 @@ Json expectations(const ManifestText& manifest, const Json& open, const Json& id
                   {"files", Json::object()},
                   {"plugins", Json::object()}};
   if (identity.contains("recordings")) expects["recordings"] = identity["recordings"];
-  for (const auto& [key, file] : manifest.files()) expects["files"][file] = identity.at(key);
+  for (const auto& [key, file] : files_of(manifest, open.at("dir").get<std::string>()))
+    expects["files"][file] = identity.at(key);
   for (const char* list : {"data", "test"})
     if (const std::string file = open.at(list); !file.empty()) expects["files"][file] = identity.at(list);
   const std::string_view prefix = "plugin ";

@@ -18,10 +18,10 @@ struct LoadedMechanism {
 };
 
 // Identifies what a journal's trials were measured on; another search may use them only when all of it is the same.
-// Digests of the manifest (but for [search] and the placement), of the files it names, of the data sets, of the
-// plugins, of the worker's program and of libattnkit; what timings depend on.  The strategy, the rank and the limits
-// are not in it: a journal serves any. cpu: the processor's name.  Throws Failure (data): a file that cannot be read,
-// named.
+// Digests of the manifest (but for [search] and the placement, which is in it where vectors are compared with those of
+// the model as it is), of the files that it and its weights' index name, of the data sets, of the plugins, of the
+// worker's program and of libattnkit; what timings depend on.  The strategy, the rank and the limits are not in it: a
+// journal serves any.  cpu: the processor's name.  Throws Failure (data): a file that cannot be read, named.
 nlohmann::json identity_of(const ManifestText& manifest, const Space& space, const Settings& settings,
                            const WorkerCommand& command, const std::vector<LoadedMechanism>& mechanisms,
                            const std::string& cpu);

@@ -54,7 +54,7 @@ type Model struct {
 	warnings []Diagnostic
 }
 
-// What the model's description says beside its sizes.
+// The model's description, beside its sizes.
 type facts struct {
 	Head      struct{ Type string }
 	MaxTarget int `json:"max_target"`

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from command import COMMAND, main
-from search_support import SPACE, SearchTest, search_table
+from search_support import SPACE, SearchTest, in_shards, search_table
 
 FAR_HOST = pathlib.Path(__file__).with_name("far_host.py")
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -107,6 +107,15 @@ class Launch(LaunchTest):
         said = self.launch(other, "sh -c 'exit 3' --", code=6)
         self.assertRegex(said.err, "no host is left: .*tiny.safetensors has sha256 e3b0c442.*; sh -c 'exit 3' --: .*ended with code 3")
         self.assertIn("tiny.safetensors has sha256 e3b0c442", self.launch(other, code=6).err)
+
+    def test_a_host_with_another_file_of_weights_is_left_out(self):
+        in_shards(self.model)
+        good, other = self.worker("good"), self.worker("other")
+        weights = self.tiny("seed", "", seed=2).parent / "tiny.safetensors"
+        shutil.copy(weights, self.folder / "other")
+        self.launch(other, good)
+        self.assertRegex(self.hosts()[other]["left_out"], "^a file of the model or its data is another one here: .*tiny.safetensors has sha256")
+        self.assertIsNone(self.hosts()[good]["left_out"])
 
     def test_kills_lose_nothing(self):
         worker = self.worker("far")

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from command import COMMAND
-from search_support import PLUGINS, ROLES, SPACE, SearchTest, descendants, is_alive, pairs, search_table
+from search_support import PLUGINS, ROLES, SPACE, SearchTest, descendants, in_shards, is_alive, pairs, search_table, texts
 
 
 class Resume(SearchTest):
@@ -33,6 +33,27 @@ class Resume(SearchTest):
         self.assertIn("data is", self.search("--resume", "--data", self.model.parent / "other.tsv", code=6).err)
         other = self.tiny("other", search_table(SPACE), seed=2)
         self.assertIn("weights.file is", self.search("--resume", model=other, code=6).err)
+
+    def test_weights_of_several_files(self):
+        in_shards(self.model)
+        self.search()
+        self.search("--resume")
+        other = self.tiny("other", "", seed=2)
+        (self.model.parent / "tiny.safetensors").write_bytes((other.parent / "tiny.safetensors").read_bytes())
+        self.assertIn("weights.file tiny.safetensors is", self.search("--resume", code=6).err)
+
+    def test_vectors_are_compared_with_those_of_one_model(self):
+        def headless(weights):
+            del weights.tensors["head.weight"], weights.tensors["head.bias"]
+
+        model = self.tiny("vectors", search_table({"encoder.self": ["softmax", "relu"]}), data="\n".join(texts(30)) + "\n",
+                          kind="encoder", head="classifier", damage=headless)
+        model.write_text(re.sub(r"head = .*", 'head = { type = "embedding" }', model.read_text()))
+        self.search(model=model)
+        model.write_text(model.read_text().replace("[search]", "# more\n[search]"))
+        self.search("--resume", model=model)
+        model.write_text(model.read_text().replace('default = "softmax"', 'default = "relu"'))
+        self.assertIn("attention is", self.search("--resume", model=model, code=6).err)
 
     def test_interrupt(self):
         options = self.slow()

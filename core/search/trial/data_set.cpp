@@ -146,6 +146,11 @@ TaskFacts facts_of(const Model& model) {
     const auto& decode = description["decode"];
     facts.sampling = {decode["repetition_penalty"], decode["no_repeat"], decode["temperature"], decode["top_k"],
                       decode["top_p"]};
+    facts.lengths = {decode["limit"], decode["max_length"]};
+    facts.has_rules = facts.sampling.looks_back() || decode["min_length"].get<int>() > 0 ||
+                      decode["force_end"].get<bool>() ||
+                      std::ranges::any_of(std::initializer_list<const char*>{"suppress", "suppress_first", "more_ends"},
+                                          [&](const char* list) { return !decode[list].empty(); });
   }
   if (facts.info.kind == ATTNKIT_DECODER) facts.task = Task::continuation;
   if (facts.info.kind != ATTNKIT_ENCODER) return facts;

@@ -21,6 +21,11 @@ enum class Task {
   embedding,       // an encoder with one vector per text, compared with the model's own: "text"
 };
 
+// The limits of [decode], in tokens; 0: not said.
+struct DecodeLengths {
+  int64_t limit = 0, max_length = 0;
+};
+
 // The facts of a model that decide how it is run.
 struct TaskFacts {
   attnkit_model_info info{};
@@ -28,7 +33,11 @@ struct TaskFacts {
   int64_t max_target = 0;  // the longest target, where it is shorter than info.max_length; else 0
   Ids forced = {};         // what every target has behind <s>
   Sampling sampling = {};  // what [decode] says
-  int64_t frames = 0;      // of every recording, where the model takes them whole; else 0
+  // [decode] changes scores, beside what it forces, or several tokens end a target: so the scores of whole sequences do
+  // not say what is written.
+  bool has_rules = false;
+  DecodeLengths lengths = {};
+  int64_t frames = 0;  // of every recording, where the model takes them whole; else 0
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }
   bool pools() const { return task == Task::classification || task == Task::embedding; }  // one row for the whole input

@@ -56,7 +56,11 @@ class Decoder : public BatchedDecoder {
 }  // namespace
 
 size_t limit_of(const TaskFacts& facts, const Example& example) {
-  return static_cast<size_t>(default_limit(static_cast<int64_t>(example.rows), facts.longest_target()));
+  const auto [limit, max_length] = facts.lengths;
+  const int64_t most = limit > 0        ? std::min(limit, facts.longest_target())
+                       : max_length > 0 ? std::max<int64_t>(1, max_length - 1)  // <s> is among them
+                                        : default_limit(static_cast<int64_t>(example.rows), facts.longest_target());
+  return static_cast<size_t>(most);
 }
 
 // Long inputs first: the last sessions to end are then short, and the batch stays full.

@@ -23,7 +23,7 @@ struct Greedy {
 // numbers.
 std::vector<Ids> written(const Model& model, const TaskFacts& facts, const DataSet& data, std::vector<size_t> examples);
 
-// The most tokens that are written for an example.
+// The most tokens that are written for an example, the forced ones among them.
 size_t limit_of(const TaskFacts& facts, const Example& example);
 
 // Examples [begin, end).  bounds: see bucket_of.  sure: of those that it is true for the model is known to write the

@@ -147,24 +147,35 @@ void QualityTrial::make_room(const std::string& encoder, uint64_t bytes) {
   }
 }
 
-void QualityTrial::compare_with(const Model& model) {
-  vectors_.assign(data_.size() * static_cast<size_t>(facts_.info.outputs), 0);
-  for (const std::vector<size_t>& rows : batches_of({0, data_.size()})) {
+void QualityTrial::check(Range range) const {
+  const auto [begin, end] = range;
+  if (begin > end || end > data_.size())
+    fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
+}
+
+bool QualityTrial::lacks_vectors(size_t begin, size_t end) const {
+  if (facts_.task != Task::embedding) return false;
+  for (size_t i = begin; i < end; ++i)
+    if (!vectors_.contains(i)) return true;
+  return false;
+}
+
+void QualityTrial::compare_with(const Model& model, size_t begin, size_t end) {
+  check({begin, end});
+  for (const std::vector<size_t>& rows : batches_of({begin, end})) {
     std::vector<Ids> sources;
     for (const size_t i : rows) sources.push_back(data_[i].source);
     const Batch source(sources), none;
     const Scores scores(facts_, static_cast<int64_t>(rows.size()), source.length);
     model.forward(source, none, scores.out);
-    for (size_t r = 0; r < rows.size(); ++r)
-      std::copy_n(scores.row(r), scores.width, vectors_.begin() + static_cast<std::ptrdiff_t>(rows[r]) * scores.width);
+    for (size_t r = 0; r < rows.size(); ++r) vectors_[rows[r]].assign(scores.row(r), scores.row(r) + scores.width);
   }
 }
 
 ExampleScore QualityTrial::compare(const float* vector, size_t example) const {
-  const auto width = static_cast<size_t>(facts_.info.outputs);
-  const float* own = vectors_.data() + example * width;
+  const std::vector<float>& own = vectors_.at(example);
   double product = 0, own_squares = 0, squares = 0;
-  for (size_t c = 0; c < width; ++c) {
+  for (size_t c = 0; c < own.size(); ++c) {
     product += static_cast<double>(vector[c]) * own[c];
     own_squares += static_cast<double>(own[c]) * own[c];
     squares += static_cast<double>(vector[c]) * vector[c];
@@ -175,8 +186,7 @@ ExampleScore QualityTrial::compare(const float* vector, size_t example) const {
 }
 
 Measured QualityTrial::run(const Model& model, const std::string& encoder, size_t begin, size_t end) {
-  if (begin > end || end > data_.size())
-    fail(Fault::usage, "examples {} to {}: the data set has {}", begin, end, data_.size());
+  check({begin, end});
   if (token_bytes_ == 0)
     token_bytes_ = nlohmann::json::parse(model.describe()).at("d_model").get<uint64_t>() * sizeof(float);
   Measured measured;
@@ -221,8 +231,8 @@ Measured QualityTrial::run(const Model& model, const std::string& encoder, size_
                                                           scores.width, static_cast<int64_t>(example.wanted.size()))));
       const auto wanted = static_cast<int64_t>(example.wanted.size());
       const bool is_exact = score.right == wanted;
-      if (writes &&
-          (!(score.margin >= batch_.close) || (is_exact && example.wanted.size() > limit_of(facts_, example)))) {
+      const bool is_cut = facts_.forced.size() + example.wanted.size() > limit_of(facts_, example);
+      if (writes && (facts_.has_rules || !(score.margin >= batch_.close) || (is_exact && is_cut))) {
         close.emplace_back(rows[r], score);
         continue;
       }

@@ -2,8 +2,8 @@
 //
 // An example is exact when every wanted token has the highest score (the lowest id of equal ones).  Greedy decoding
 // feeds back what it chose, so it writes the reference exactly when the example is exact.  Where its limit cuts the
-// reference off, or two scores are so close that whole sequences and streaming may differ in their order, the example
-// is decoded.
+// reference off, two scores are so close that whole sequences and streaming may differ in their order, or [decode] has
+// rules that change scores, the example is decoded.
 #pragma once
 
 #include <map>
@@ -55,9 +55,10 @@ class QualityTrial {
   // finite).
   Measured run(const Model& model, const std::string& encoder, size_t begin, size_t end);
 
-  // Task embedding: the vectors of `model` are what those of others are compared with.  Before the first run.
-  void compare_with(const Model& model);
-  bool lacks_vectors() const { return facts_.task == Task::embedding && vectors_.empty(); }
+  // Task embedding: the vectors of `model` are what those of others are compared with.  Before the first run of these
+  // examples.  Throws as run does.
+  void compare_with(const Model& model, size_t begin, size_t end);
+  bool lacks_vectors(size_t begin, size_t end) const;
 
  private:
   using Range = std::pair<size_t, size_t>;
@@ -67,6 +68,7 @@ class QualityTrial {
   void predict(const Model& model, const std::string& encoder, const Source& source, const Batch& target,
                const attn_tensor& out, size_t number, Range range, size_t rows);
   void make_room(const std::string& encoder, uint64_t bytes);
+  void check(Range range) const;
   void add(size_t example, const ExampleScore& score, size_t begin, Measured& measured) const;
   void settle(const Model& model, size_t begin, const std::vector<std::pair<size_t, ExampleScore>>& close,
               Measured& measured) const;
@@ -82,7 +84,7 @@ class QualityTrial {
   };
   uint64_t token_bytes_ = 0, kept_bytes_ = 0;
   std::map<std::string, std::map<Range, Kept>> kept_;  // by encoder
-  std::vector<float> vectors_;                         // (examples, outputs) of the model as it is
+  std::map<size_t, std::vector<float>> vectors_;       // by example, of the model as it is
 };
 
 // From the example's rows of scores (wanted.size(), width).  nll is not finite when a score is NaN or the highest one

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
+#include <vector>
 
 #include "core/base/sha256.hpp"
 #include "core/search/failure.hpp"
@@ -38,9 +38,14 @@ std::string digest_of(const std::string& bytes) { return sha256_hex(std::as_byte
 std::string digest_of_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in || fs::is_directory(path)) fail(Fault::data, "{} cannot be read", path);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  Sha256 all;
+  std::vector<char> piece(size_t{1} << 20);
+  while (in) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    all.add_numbers(std::span<const char>(piece.data(), static_cast<size_t>(in.gcount())));
+  }
   if (in.bad()) fail(Fault::data, "{} cannot be read", path);
-  return digest_of(bytes);
+  return hex(all.digest());
 }
 
 std::string digest_of_recordings(const std::string& data, const std::string& test) {
@@ -62,12 +67,15 @@ std::string library_file() {
 
 Json moved(Json open, const std::string& folder) {
   const std::string dir = open.at("dir");
-  for (const char* key : {"data", "test"})
-    if (!open.value(key, "").empty()) open[key] = moved_path(open[key], dir, folder);
-  if (open.contains("expects")) {
-    Json files = Json::object();
-    for (const auto& [path, digest] : open["expects"]["files"].items()) files[moved_path(path, dir, folder)] = digest;
-    open["expects"]["files"] = files;
+  for (const char* key : {"data", "test"}) {
+    const std::string from = open.value(key, "");
+    if (from.empty()) continue;
+    const std::string to = moved_path(from, dir, folder);
+    open[key] = to;
+    Json* const files = open.contains("expects") ? &open["expects"]["files"] : nullptr;
+    if (!files || to == from || !files->contains(from)) continue;
+    (*files)[to] = (*files)[from];
+    files->erase(from);
   }
   open["dir"] = folder;
   return open;

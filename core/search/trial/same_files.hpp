@@ -16,7 +16,8 @@ std::string digest_of_recordings(const std::string& data, const std::string& tes
 // The file that libattnkit was loaded from.
 std::string library_file();
 
-// Of a request to open: what lies under its "dir", its data sets among it, is looked for under `folder` instead.
+// Of a request to open: what the manifest names relative to its "dir", and data sets that lie under it, are looked for
+// under `folder` instead.
 nlohmann::json moved(nlohmann::json open, const std::string& folder);
 
 // "expects" of a request to open: {"version": VERSION, "program": SHA-256, "library": SHA-256, "files": {PATH:

@@ -98,9 +98,9 @@ Json Trials::describe(const Json& request) const {
 
 Json Trials::quality(const Json& request) {
   QualityTrial& trial = is_test(request) ? test_quality_ : quality_;
-  if (trial.lacks_vectors()) trial.compare_with(model_of(own_toml_));
-  const Measured measured = trial.run(model_of(request.at("toml")), request.value("encoder", ""),
-                                      request.at("begin").get<size_t>(), request.at("end").get<size_t>());
+  const size_t begin = request.at("begin"), end = request.at("end");
+  if (trial.lacks_vectors(begin, end)) trial.compare_with(model_of(own_toml_), begin, end);
+  const Measured measured = trial.run(model_of(request.at("toml")), request.value("encoder", ""), begin, end);
   return {{"sums", measured.sums}, {"outcomes", measured.outcomes}, {"decoded", measured.decoded}};
 }
 
@@ -109,7 +109,7 @@ Json Trials::greedy(const Json& request) {
   const size_t begin = request.at("begin"), end = request.at("end");
   const Model& model = model_of(request.at("toml"));
   std::vector<bool> sure;
-  if (facts_.task == Task::translation)
+  if (facts_.task == Task::translation && !facts_.has_rules)
     sure = (is_test(request) ? test_quality_ : quality_).run(model, request.value("encoder", ""), begin, end).sure;
   const Greedy g = decode(model, facts_, is_test(request) ? test_ : data_, bounds_, begin, end, sure);
   return {{"sums", g.sums},

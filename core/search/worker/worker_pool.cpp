@@ -75,8 +75,13 @@ bool accepts(const TrialRequest& request, const nlohmann::json& result) try {
   return false;
 }
 
-bool names_processor(const nlohmann::json& opened) {
-  return opened.is_object() && opened.contains("cpu") && opened["cpu"].is_string();
+bool is_opened(const nlohmann::json& opened) try {
+  const nlohmann::json &lists = opened.at("lists"), &buckets = opened.at("buckets");
+  return opened.at("cpu").is_string() && opened.at("kind").is_string() && lists.at("data").is_number_unsigned() &&
+         lists.at("test").is_number_unsigned() && buckets.is_array() &&
+         std::ranges::all_of(buckets, [](const nlohmann::json& bound) { return bound.is_number_unsigned(); });
+} catch (const std::exception&) {
+  return false;
 }
 
 }  // namespace
@@ -142,9 +147,9 @@ void WorkerPool::give_up(LaunchedHost& host, const std::string& reason, Fault fa
 void WorkerPool::settle_open(size_t slot, TrialReply reply, int allowed_crashes) {
   LaunchedHost* const host = host_of(slot);
   int& crashes = host ? host->open_crashes_in_a_row : open_crashes_;
-  if (host && reply.status == TrialReply::ok && !names_processor(reply.body)) {
+  if (host && reply.status == TrialReply::ok && !is_opened(reply.body)) {
     reply.status = TrialReply::crashed;
-    reply.reason = "sent a result that names no processor";
+    reply.reason = "sent a result that is none of opening the model";
   }
   if (reply.status == TrialReply::ok) {
     crashes = 0;

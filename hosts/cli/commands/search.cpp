@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <thread>
 
@@ -336,7 +335,6 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
 
 Exit search_command(const Arguments& arguments) {
   arguments.integer("rows", 12, 1, 1000000);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write
   const Paths paths{arguments.text("output", "search")};
   if (same_file(arguments.text("MANIFEST"), paths.in("winner.toml")))
     fail(Exit::usage, "{} is a file that this search would write: name another folder by --output",

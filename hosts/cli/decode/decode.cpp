@@ -46,11 +46,11 @@ class Decoder : public search::BatchedDecoder {
   bool is_empty(const Input& input) const { return facts_.encoder() && !facts_.speech && input.ids.size() == 1; }
 
   size_t limit_of(const Input& input) const {
-    const int64_t said = options_.limit > 0 ? options_.limit : facts_.limit;
+    const int64_t said = options_.limit > 0 ? options_.limit : facts_.lengths.limit;
     if (said > 0) return static_cast<size_t>(std::min(said, facts_.longest_target()));
     const int64_t before = facts_.encoder() ? 1 : static_cast<int64_t>(input.ids.size());
-    if (facts_.max_decode_length > 0)
-      return static_cast<size_t>(std::max<int64_t>(1, facts_.max_decode_length - before));
+    if (facts_.lengths.max_length > 0)
+      return static_cast<size_t>(std::max<int64_t>(1, facts_.lengths.max_length - before));
     if (!facts_.encoder()) return static_cast<size_t>(facts_.longest_target());
     const auto source = static_cast<int64_t>(source_length(facts_, input));
     return static_cast<size_t>(default_limit(source, facts_.longest_target()));

@@ -213,10 +213,8 @@ Facts facts_of(const Model& model) {
   if (!all.decoder()) return all;
   all.asks_for_length = search::asks_for_length(model);
   const Json description = Json::parse(model.describe());
-  const Json &length = description["length"], &decode = description["decode"];
+  const Json& length = description["length"];
   all.needs_length = !length.is_null() && !length["needed_by"].empty();
-  all.limit = decode["limit"];
-  all.max_decode_length = decode["max_length"];
   return all;
 }
 

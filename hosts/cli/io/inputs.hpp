@@ -35,10 +35,9 @@ struct Input {
 
 // The properties of a model that decide how it is run.
 struct Facts : search::TaskFacts {
-  bool asks_for_length = false;              // the target's length may be set, since nothing predicts it
-  bool needs_length = false;                 // some block of the decoder depends on that length
-  int64_t limit = 0, max_decode_length = 0;  // limit and max_length of [decode]; 0: not said
-  std::optional<SpeechFormat> speech = {};   // where it takes recordings, not texts
+  bool asks_for_length = false;             // the target's length may be set, since nothing predicts it
+  bool needs_length = false;                // some block of the decoder depends on that length
+  std::optional<SpeechFormat> speech = {};  // where it takes recordings, not texts
   bool classifier() const { return task == search::Task::classification; }
   bool embeds() const { return task == search::Task::embedding; }
   size_t max_length() const { return static_cast<size_t>(info.max_length); }

@@ -190,7 +190,7 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
     fail(Exit::usage, "--quick and --thorough contradict each other: give one of them");
   if (arguments.has("quick")) s.effort = search::Effort::quick;
   if (arguments.has("thorough")) s.effort = search::Effort::thorough;
-  s.confidence = to_number("confidence", arguments.text("confidence", "0.95"), 0.5, 0.9999);
+  s.confidence = to_number("confidence", arguments.text("confidence", "0.95"), 0.5, 0.999);
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));

@@ -186,11 +186,12 @@ void mark_screened(const Json& placements, SearchView& view) {
 void mark(const Json& result, SearchView& view) {
   const std::string baseline = text_in(member(result, "settings"), "baseline"),
                     winner = text_in(member(result, "answer"), "placement");
+  const bool is_said = !winner.empty() || member(result, "answer").contains("placement");
   std::vector<std::string> homogeneous;
   for (const Json& h : list_in(result, "homogeneous")) homogeneous.push_back(text_in(h, "id"));
   for (Trial& trial : view.trials) {
     trial.baseline |= !baseline.empty() && trial.id == baseline;
-    trial.winner = winner.empty() ? trial.rank == 1 : trial.id == winner;
+    trial.winner = is_said ? trial.id == winner : trial.rank == 1;
     trial.homogeneous = std::ranges::count(homogeneous, trial.id) > 0;
   }
 }

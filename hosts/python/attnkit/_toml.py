@@ -31,7 +31,11 @@ def toml_text(tables: dict[str, Any], prefix: str = "") -> str:
 
 
 def _key(key: str) -> str:
-    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else json.dumps(key, ensure_ascii=False)
+    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else _string(key)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON has as it is, and TOML has not
 
 
 def _value(value: Any) -> str:
@@ -39,4 +43,6 @@ def _value(value: Any) -> str:
         return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)
+    if isinstance(value, str):
+        return _string(value)
+    return json.dumps(value) if isinstance(value, bool) else repr(value)

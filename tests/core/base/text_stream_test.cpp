@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/text.hpp"
 #include "core/tokenizer/huggingface.hpp"
 
 namespace attnkit::core {
@@ -51,6 +52,18 @@ TEST_P(TextStreams, HalfACharacterComesAtTheEnd) {
   whole += stream.finish();
   EXPECT_EQ(whole, tokens->detokenize(ids.data(), ids.size()));
   EXPECT_TRUE(whole.ends_with("\ufffd"));
+}
+
+// As ByteFallback spells bytes: all of them as U+FFFD where they are no text.
+TEST(TextStream, WhatHalfACharacterSpoilsStaysUtf8) {
+  const std::string bytes = "\u00e9\xc3";
+  TextStream stream([&](std::span<const int32_t> ids) {
+    std::string text, replaced;
+    for (const int32_t id : ids) text += bytes[static_cast<size_t>(id)], replaced += "\ufffd";
+    return valid_utf8(text) == text.size() ? text : replaced;
+  });
+  EXPECT_EQ(stream.push(0) + stream.push(1) + stream.push(2), "\u00e9");
+  EXPECT_EQ(stream.finish(), "\ufffd\ufffd");
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, TextStreams,

@@ -133,6 +133,21 @@ TEST(ManifestEdit, TheTypeOfTheWeightsStays) {
   EXPECT_THAT(ManifestText(text).with(sample_space(), Placement(9, 1)), HasSubstr("type = \"int8\""));
 }
 
+TEST(ManifestEdit, ACommentHasNoControlCharacters) {
+  const std::string text = ManifestText(text_of(sample))
+                               .deployed(sample_space(), Placement(9, 1), "/m", "/m", "from a\x1b\x7f\r\tb.\nbelow");
+  EXPECT_THAT(text, testing::StartsWith("# from a\\u001b\\u007f\\u000d\\u0009b.\n# below\n"));
+  ManifestText{text};
+}
+
+TEST(ManifestEdit, TheAttentionIsThatOfTheText) {
+  const auto attention = [](const std::string& comment, const std::string& choice) {
+    return ManifestText("[search]\n" + comment + "[attention]\ndefault = " + choice + "\n").attention();
+  };
+  EXPECT_EQ(attention("# x\n", "'relu'"), attention("", "\"relu\""));
+  EXPECT_NE(attention("", "'relu'"), attention("", "'leap'"));
+}
+
 TEST(ManifestEdit, TextThatIsNoTomlIsRefused) {
   EXPECT_THROW(ManifestText("a = [}"), Failure);
   EXPECT_THROW(ManifestText("na\xc3\xafve \xe2\x82\xac"), Failure);

@@ -126,13 +126,70 @@ TEST_F(RaceTest, WithoutAUnitOfQualityOnlyQualityDrops) {
   EXPECT_THAT(run().top, ElementsAre(1, 0));
 }
 
-TEST_F(RaceTest, AnExponentOfZeroLeavesQualityOut) {
-  settings_.weights.quality = 0;
+TEST_F(RaceTest, OfEqualQualityWhatNothingDominatesComesFirst) {
+  noise_ = 0;
+  for (const double speed : {1.0, 2.0, 9.0, 3.0}) add(0.9, speed);
+  for (size_t i = 1; i < 4; ++i) outcomes_[i] = outcomes_[0];
+  for (size_t e = 0; e < 3; ++e) {
+    outcomes_[0].right[e] = 0;
+    for (size_t i = 1; i < 4; ++i) outcomes_[i].right[e] = 1;
+  }
+  track_.std_bench = {};
+  EXPECT_EQ(run().top.front(), 2u);
+  track_.std_bench = 1;
+  settings_.rank = Rank::quality;
+  EXPECT_EQ(run().top.front(), 2u);
+}
+
+TEST_F(RaceTest, AnExponentOrAWeightOfZeroLeavesQualityOut) {
   add(0.99, 1);
   add(0.5, 3);
-  EXPECT_THAT(run().top, ElementsAre(1));
+  for (double RcpSettings::*one : {&RcpSettings::quality, &RcpSettings::quality_weight}) {
+    settings_.weights = {};
+    settings_.weights.*one = 0;
+    track_.std_bench = 1;
+    EXPECT_THAT(run().top, ElementsAre(1));
+    track_.std_bench = {};
+    EXPECT_THAT(run().top, ElementsAre(1)) << "where it has no unit either";
+  }
+  track_.std_bench = 1;
+  settings_.weights = {};
   settings_.weights.quality = 2;
   EXPECT_THAT(run().top, ElementsAre(0));
+}
+
+TEST_F(RaceTest, OfOneExampleALimitIsTheBaselines) {
+  track_.rungs = {1};
+  settings_.limits.min_quality_ratio = 0.9;
+  add(0.99, 1);
+  add(0.99, 2);
+  for (Outcomes& o : outcomes_) o.right[0] = 1;
+  EXPECT_FALSE(run().top.empty());
+}
+
+// Rivals as good as the leader, each wrong on examples of its own: the largest of their differences to it, which go
+// together by half, has a known distribution.
+TEST_F(RaceTest, ABoundaryOfHighConfidenceIsThatOfAsManyDraws) {
+  constexpr size_t rivals = 20;
+  settings_.rank = Rank::quality;
+  for (size_t i = 0; i <= rivals; ++i) {
+    add(1, 1);
+    for (size_t e = 0; e < 1000; ++e) outcomes_[i].right[e] = e / 40 != i;
+  }
+  const Comparison comparison(settings_, 1, outcomes_[0], 1000);
+  std::vector<Standing> all;
+  for (const Outcomes& o : outcomes_) all.push_back(comparison.standing({&o, {1, 1}, 1}, 0));
+  const auto below = [](double boundary) {
+    double sum = 0;
+    for (double x = -8; x < 8; x += 0.01)
+      sum += 0.01 * std::exp(-x * x / 2) / std::sqrt(2 * M_PI) *
+             std::pow(0.5 * std::erfc(-(boundary * std::sqrt(2) - x) / std::sqrt(2)), rivals);
+    return sum;
+  };
+  for (const double confidence : {0.95, 0.99, 0.999}) {
+    const double beyond = 1 - below(comparison.boundary(all, 0, {1000}, confidence));
+    EXPECT_NEAR(beyond / (1 - confidence), 1, 0.5) << confidence;
+  }
 }
 
 TEST_F(RaceTest, EveryMetricRaces) {

@@ -179,6 +179,14 @@ TEST_F(RankingTest, TheAnswerNamesLengthStateAndCrossover) {
               testing::EndsWith("as fast. The test set is the data of the race, so it is no check of the choice."));
   winner.costs[64]["decode_ratio_low"] = 1.1;
   EXPECT_EQ(crossover(winner), 0);
+  winner.costs[2048] = {{"length", 2048}, {"decode_ratio", 0.07}, {"decode_ratio_low", 0.06}};
+  EXPECT_FALSE(crossover(winner).has_value()) << "it is faster up to some length, not from one on";
+  EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false}),
+              HasSubstr("; from 2048 tokens on a is at least as fast."));
+  winner.costs[4096] = {{"length", 4096}, {"decode_ratio", 1.07}, {"decode_ratio_low", 1.05}};
+  EXPECT_EQ(crossover(winner), 2048 + 1905);
+  winner.costs.erase(2048);
+  winner.costs.erase(4096);
   winner.costs[512]["decode_ratio_low"] = winner.costs[64]["decode_ratio_low"] = 0.99;
   EXPECT_FALSE(crossover(winner).has_value());
   EXPECT_THAT(answer_text({space_, settings_, declared_, all[1], all[1], false}), HasSubstr("nothing that was tried"));
@@ -199,6 +207,20 @@ TEST_F(RankingTest, TheAnswerNamesEveryLayerOfARoleThatIsMixed) {
     EXPECT_THAT(answer_text({space_, settings_, declared_, all[0], all[1], false}),
                 HasSubstr(placement[0] == 1 ? "encoder.self b-c-a keeps" : "encoder.self c keeps"));
   }
+}
+
+TEST_F(RankingTest, QualityThatIsLeftOutDecidesNothing) {
+  baseline_ = record({0, 0}, 980, 1, 1);
+  const Record better = record({0, 1}, 995, 1.1, 1), faster = record({1, 1}, 500, 2, 1);
+  for (double RcpSettings::*one : {&RcpSettings::quality, &RcpSettings::quality_weight})
+    for (const std::optional<double> std_bench : {std::optional(1.0), std::optional<double>()}) {
+      settings_.weights = {};
+      settings_.weights.*one = 0;
+      const std::vector<Ranked> all = ranking({&better, &baseline_, &faster}, std_bench);
+      EXPECT_EQ(all[0].record, &faster);
+      EXPECT_EQ(all[1].record, &better);
+      EXPECT_DOUBLE_EQ(all[0].rcp.value(), 2);
+    }
 }
 
 // Records that are ranked by a made-up throughput; how often one is looked at is counted.

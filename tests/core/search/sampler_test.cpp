@@ -178,6 +178,14 @@ TEST_F(SamplerTest, OfWhatItDoesNotProposeAgainItIsTold) {
               UnorderedElementsAre(Placement{0, 1, 2}, Placement{0, 2, 1}));
 }
 
+TEST_F(SamplerTest, WhatWasProposedBeforeCountsAmongTheTrials) {
+  settings_.trials = 6;
+  const History history =
+      run(sampler({placements({"bca", "cba", "acb"})}, {{0, 1, 2}, {0, 2, 1}}), separable);  // one of them it repeats
+  EXPECT_EQ(history.finished.size(), 6u);
+  EXPECT_THAT(history.batches.at(1), ElementsAre(Placement{1, 2, 0}, Placement{0, 2, 1}, Placement{0, 1, 2}));
+}
+
 TEST_F(SamplerTest, ItsFailuresAreSaid) {
   const json unknown = {{"placements", {{{"encoder.self", "a"}, {"decoder.self", "d"}, {"decoder.cross", "a"}}}}};
   EXPECT_THAT(failure(sampler({unknown})),

@@ -178,6 +178,29 @@ TEST_F(SearchTest, ARefusalIsNotedAtOtherLengthsAndCountsAtTheRankedOne) {
   EXPECT_EQ(placement(best)["reason"], "too long");
 }
 
+TEST_F(SearchTest, ATopGroupThatFailsAfterTheRaceLeavesItToTheOthers) {
+  mischief({{"kind", "cost"}, {"mechanism", "c"}, {"prefill", true}, {"do", "crash"}});
+  const Search& found = search(3);
+  ASSERT_TRUE(found.winner());
+  EXPECT_EQ(found.winner()->id, "encoder.self=b decoder.self=b decoder.cross=b");
+  EXPECT_EQ(placement(best)["status"], "failed");
+  EXPECT_EQ(found.winner()->costs.size(), 3u);
+}
+
+// A host may say anything; another one's answers count.
+TEST_F(SearchTest, ResultsOfAHostThatCannotBeAreNone) {
+  const std::string worker = "exec " ATTNKIT_SYNTHETIC_WORKER " search-worker -";
+  for (const char* lie :
+       {"description", "blocks", "warnings", "refused", "sums", "pairs", "right", "peak", "length", "ratio"}) {
+    fs::remove(folder_ / "journal.jsonl");
+    command_.hosts = std::make_shared<std::vector<LaunchedHost>>(
+        std::vector<LaunchedHost>{{"liar", std::string("FAKE_LIE=") + lie + " " + worker}, {"good", worker}});
+    command_.cpu = "a processor";
+    EXPECT_EQ(search(3).winner()->id, best) << lie;
+    EXPECT_EQ((*command_.hosts)[0].trouble, "sent a result that is none of this kind of trial") << lie;
+  }
+}
+
 TEST_F(SearchTest, ThatNothingCouldBeMeasuredIsNoLimit) {
   for (const char* name : {"a", "b"})
     mischief({{"kind", "cost"}, {"mechanism", name}, {"prefill", true}, {"do", "crash"}});

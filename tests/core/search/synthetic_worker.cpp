@@ -1,8 +1,8 @@
 // A worker that makes up every figure from the mechanisms in the manifest, and does the mischief it is told to.
 //
 // The open request: "lists", "mischief": [{"kind", "mechanism", "above": tokens or examples, "prefill": also false,
-// "do"}, ...], "seconds" that a trial takes at least.  The last argument is a descriptor, or "-" for standard input and
-// output.
+// "do"}, ...], "seconds" that a trial takes at least.  FAKE_LIE is what it lies about.  The last argument is a
+// descriptor, or "-" for standard input and output.
 #include <signal.h>
 #include <unistd.h>
 
@@ -103,6 +103,28 @@ json answer(const json& request, const json& open) {
   return cost_of(request, refused);
 }
 
+// A result as FAKE_LIE has it, which cannot be.
+json lie(const json& request, json result) {
+  const char* const named = std::getenv("FAKE_LIE");
+  const std::string what = named ? named : "", kind = request["kind"];
+  if (kind == "describe") {
+    if (what == "description") result["description"] = json::object();
+    if (what == "blocks") result["description"]["blocks"] = {1};
+    if (what == "warnings") result["warnings"] = {7};
+  } else if (kind == "quality") {
+    if (what == "sums") result["sums"][0]["exact"] = 1000000;
+    if (what == "pairs") result["outcomes"]["pairs"] = {7};
+    if (what == "right") result["outcomes"]["right"][0] = 2;
+  } else {
+    json& at = result["at"][0];
+    if (what == "refused") at["refused"] = 5;
+    if (what == "peak") at["peak_bytes"] = "x";
+    if (what == "length") at["length"] = 1e300;
+    if (what == "ratio") at["decode_ratio"] = -1.0;
+  }
+  return result;
+}
+
 // Of the machine that a launcher says this is.
 std::string host_cpu() {
   const char* cpu = std::getenv("FAKE_CPU");
@@ -121,7 +143,7 @@ int main(int argc, char** argv) {
                                               {"kind", "decoder"},
                                               {"buckets", json::array()},
                                               {"cpu", host_cpu()}}
-                                       : answer(*request, open);
+                                       : lie(*request, answer(*request, open));
     if (!open.is_null()) std::this_thread::sleep_for(std::chrono::duration<double>(open.value("seconds", 0.0)));
     if (open.is_null()) open = *request;
     channel.send({{"id", request->at("id")}, {"ok", true}, {"result", result}});

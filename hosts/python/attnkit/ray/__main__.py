@@ -80,7 +80,8 @@ class Node:
             worker.stdin.flush()
         except BrokenPipeError:
             return None
-        return worker.stdout.readline() or None
+        reply = worker.stdout.readline()
+        return reply if reply.endswith(b"\n") else None
 
     def stop(self, key: int) -> None:
         worker = self.workers.pop(key, None)
@@ -181,7 +182,7 @@ class Driver:
             return None
         with self.lock:
             try:
-                if not self.plan.file(key).exists():
+                if not self.plan.has(request["placement"], key):
                     self.plan.keep(request["placement"], key, self.ray.get(training))
             except self.ray.exceptions.RayError:
                 self.trainings.pop(key, None)
@@ -234,7 +235,7 @@ def training_plan(arguments: argparse.Namespace, options: list[str]) -> Plan | N
     # A trial that waits for its training is not late.
     if not any(option.split("=")[0] == "--trial-timeout" for option in options):
         options += ["--trial-timeout", "1e6"]
-    return Plan(arguments.train, arguments.from_scratch, arguments.output)
+    return Plan(arguments.train, arguments.from_scratch, arguments.output, arguments.model)
 
 
 def search(arguments: argparse.Namespace, options: list[str]) -> int:
@@ -272,6 +273,10 @@ def search(arguments: argparse.Namespace, options: list[str]) -> int:
 
 def main() -> None:
     arguments, options = parser().parse_known_args()
+    # What follows an option of attnkit search may be its value.
+    before = sys.argv[:sys.argv.index(arguments.model)]
+    if misplaced := next((o for o in options if o.startswith("-") and o in before), None):
+        sys.exit(f"{misplaced} stands before the manifest: give the manifest first, then the options of attnkit search")
     sys.exit(search(arguments, options))
 
 

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from typing import Any
 
 from attnkit._toml import tables_of, toml_text
 
@@ -22,11 +23,11 @@ JUDGING = ("quality", "decode")  # the trials that weights matter to
 class Plan:
     """The training of every placement before it is judged.
 
-    text: options of attnkit.train; from_scratch: it begins with initial values, not with the model's weights; folder: where trained weights are kept.
-    Exits with a sentence where the options cannot be.
+    text: options of attnkit.train; from_scratch: it begins with initial values, not with the model's weights; folder: where trained weights are kept;
+    model: the manifest here.  Exits with a sentence where the options cannot be, or a file cannot be read.
     """
 
-    def __init__(self, text: str, from_scratch: bool, folder: str) -> None:
+    def __init__(self, text: str, from_scratch: bool, folder: str, model: str) -> None:
         from attnkit.train.__main__ import parser
         words = shlex.split(text)
         options = parser().parse_args(["MANIFEST", *words])
@@ -37,25 +38,33 @@ class Plan:
             if path := getattr(options, name):
                 words += [f"--{name}", str(pathlib.Path(path).absolute())]
         self.words, self.from_scratch, self.folder = words, from_scratch, pathlib.Path(folder) / "trained"
+        self.files = _digests_of(model)
         self.facts = {"from": "initial values" if from_scratch else "the model's weights", "options": text,
-                      **{name: _digest(getattr(options, name)) for name in ("data", "dev", "teacher") if getattr(options, name)}}
+                      **{name: _digest(getattr(options, name)) for name in ("data", "dev") if getattr(options, name)}}
+        if options.teacher:
+            whole = [_digest(options.teacher), *_digests_of(options.teacher)]
+            self.facts["teacher"] = hashlib.sha256(json.dumps(whole).encode()).hexdigest()
         index = self.folder / "placements.json"
         self.keys: dict[str, str] = json.loads(index.read_text()) if index.exists() else {}  # by placement
 
     def key(self, toml: str) -> str:
         """A name for a placement with this training; the same placement of another model has another one."""
-        return hashlib.sha256(json.dumps([toml, self.facts]).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps([toml, self.files, self.facts]).encode()).hexdigest()[:16]
 
     def file(self, key: str) -> pathlib.Path:
         """The file of a key's weights."""
         return self.folder / f"{key}.safetensors"
 
+    def has(self, placement: str, key: str) -> bool:
+        """Whether the weights are there, and known as the placement's."""
+        return self.keys.get(placement) == key and self.file(key).exists()
+
     def keep(self, placement: str, key: str, weights: bytes) -> None:
-        """Writes a placement's weights, and whose they are."""
+        """Writes whose weights they are, then the weights: where these are there, so is that."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write(self.file(key), weights)
         self.keys[placement] = key
         write(self.folder / "placements.json", json.dumps(self.keys, indent=1).encode())
+        write(self.file(key), weights)
 
     def finish(self) -> None:
         """Gives winner.toml the weights that the winner was judged with."""
@@ -108,6 +117,31 @@ def write(path: pathlib.Path, data: bytes) -> None:
     whole = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     whole.write_bytes(data)
     whole.replace(path)
+
+
+# Of a manifest, as attnkit search knows them (core/search/manifest_text.cpp).
+_FILES = ("weights.file", "weights.names", "model.encoder.vocab", "model.encoder.ids", "model.decoder.vocab", "model.decoder.ids", "length.lut", "length.file")
+
+
+def _digests_of(manifest: str) -> list[str]:
+    """Of the files that a manifest names, and of those that an index of weights names."""
+    _digest(manifest)
+    folder, digests = pathlib.Path(manifest).parent, []
+    try:
+        tables = tables_of(pathlib.Path(manifest).read_text(encoding="utf-8"))
+        for key in _FILES:
+            name: Any = tables
+            for part in key.split("."):
+                name = name.get(part, {})
+            if not isinstance(name, str) or (key == "weights.names" and not name.endswith(".toml")):
+                continue
+            digests.append(_digest(str(folder / name)))
+            if key == "weights.file" and name.endswith(".json"):
+                index = json.loads((folder / name).read_text(encoding="utf-8"))
+                digests += [_digest(str((folder / name).with_name(shard))) for shard in sorted(set(index["weight_map"].values()))]
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        sys.exit(f"--train: {manifest} is no manifest: {error}")
+    return digests
 
 
 def _digest(path: str) -> str:

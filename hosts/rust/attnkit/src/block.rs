@@ -183,7 +183,7 @@ impl Block {
     /// A mechanism in a block; options: an inline table's content such as "guard = 'add', eps = 1e-6", or "".
     pub fn new(runtime: &Runtime, mechanism: &str, place: Place, options: &str) -> Result<Self> {
         let (name, options) = (c_text(mechanism, "the mechanism")?, c_text(options, "the options")?);
-        // What is no width the library refuses.
+        // The library refuses a width that is none.
         let shared = (i64::from(place.d_model) / i64::from(place.heads.max(1))) as i32;
         let width = if place.key_width == 0 { shared } else { place.key_width };
         let place = sys::attn_block {

@@ -74,7 +74,7 @@ pub struct Model {
     warnings: Vec<Diagnostic>,
 }
 
-/// What the model's description says beside its sizes.
+/// The model's description, beside its sizes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub max_target: usize,

@@ -113,7 +113,7 @@ fn best(scores: &mut [f32], before: &[i32], penalty: f64, no_repeat: usize) -> R
         let last = &before[before.len() - (no_repeat - 1)..];
         let windows = before.windows(no_repeat).filter(|window| &window[..no_repeat - 1] == last);
         let repeats: HashSet<usize> = windows.map(|window| window[no_repeat - 1] as usize).collect();
-        // What must come may repeat.
+        // A token that must come may repeat.
         if scores.iter().enumerate().any(|(id, score)| *score > f32::NEG_INFINITY && !repeats.contains(&id)) {
             repeats.iter().for_each(|id| scores[*id] = f32::NEG_INFINITY);
         }

@@ -13,7 +13,8 @@ namespace {
 const std::string folder = ATTNKIT_SAMPLE;
 
 // decoder: the value of the decoder's keys.
-Model placement(const std::string& decoder, const std::string& length = "predict = \"ratio\"\nalpha = 1.1473\n") {
+Model placement(const std::string& decoder, const std::string& length = "predict = \"ratio\"\nalpha = 1.1473\n",
+                const std::string& rules = "") {
   static const Runtime runtime(1, ATTNKIT_PLUGIN_FOLDER);
   return Model(runtime,
                "schema = \"attnkit.model/1\"\n[model]\nname = \"n\"\nkind = \"encoder-decoder\"\nd_model = 128\n"
@@ -22,7 +23,7 @@ Model placement(const std::string& decoder, const std::string& length = "predict
                "decoder = { layers = 3, vocab = \"vocab.txt\" }\n[weights]\nfile = \"numbers-en-de.safetensors\"\n"
                "[length]\n" +
                    length + "[attention]\ndefault = \"relu\"\n\"decoder.self\" = " + decoder +
-                   "\n\"decoder.cross\" = " + decoder + "\n",
+                   "\n\"decoder.cross\" = " + decoder + "\n[decode]\n" + rules,
                folder);
 }
 
@@ -90,6 +91,28 @@ TEST(TrialDecode, ListsThatScoresAreTooCloseForAreDecoded) {
   EXPECT_GT(std::ranges::count(exact_ones(all.outcomes), false), 0);
   EXPECT_EQ(all.sums[0].exact, none.sums[0].exact);
   EXPECT_EQ(all.sums[0].examples, 300);
+}
+
+TEST(TrialDecode, ThatWhichDecodeRulesSayIsWritten) {
+  for (const char* rule : {"no_repeat = 1", "repetition_penalty = 1.5", "min_length = 12", "suppress = [5, 6, 7, 8, 9]",
+                           "suppress_first = [5, 6, 7, 8, 9]", "max_length = 9\nforce_end = true", "limit = 4",
+                           "max_length = 6", "forced = [7]\nlimit = 5"}) {
+    const Model model = placement("'relu'", "predict = \"ratio\"\nalpha = 1.1473\n", rule);
+    const TaskFacts facts = facts_of(model);
+    const DataSet data(folder + "/dev.tsv", model, facts);
+    const Measured measured = QualityTrial(data, facts, {}).run(model, "", 0, 60);
+    std::vector<bool> exact;
+    for (size_t i = 0; i < 60; ++i) {
+      Session session(model, 1);
+      session.read(data[i].source);
+      Ids made = session.generate();
+      made.erase(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(facts.forced.size()));
+      exact.push_back(made == data[i].wanted);
+    }
+    EXPECT_EQ(exact_ones(measured.outcomes), exact) << rule;
+    EXPECT_EQ(exact_ones(decode(model, facts, data, {}, 0, 60, measured.sure).outcomes), exact) << rule;
+    EXPECT_TRUE(!facts.has_rules || measured.decoded == 60) << rule;
+  }
 }
 
 TEST(TrialDecode, AModelThatPredictsNoLengthIsToldThatOfTheReference) {

@@ -74,19 +74,26 @@ TEST_F(SameFilesTest, TheFirstDifferenceIsSaid) {
 }
 
 TEST_F(SameFilesTest, WhatLiesInTheFolderMovesWithIt) {
-  json open = {
-      {"dir", "/here/model"},
-      {"data", "/here/model/sets/data.tsv"},
-      {"test", "/elsewhere/test.tsv"},
-      {"expects",
-       {{"files",
-         {{"weights", "1"}, {"../vocab", "2"}, {"/here/model/sets/data.tsv", "3"}, {"/elsewhere/test.tsv", "4"}}}}}};
+  json open = {{"dir", "/here/model"},
+               {"data", "/here/model/sets/data.tsv"},
+               {"test", "/elsewhere/test.tsv"},
+               {"expects",
+                {{"files",
+                  {{"weights", "1"},
+                   {"../vocab", "2"},
+                   {"/here/model/sets/data.tsv", "3"},
+                   {"/elsewhere/test.tsv", "4"},
+                   {"/here/model/x", "5"}}}}}};
   const json there = moved(open, "/there");
   EXPECT_EQ(there["dir"], "/there");
   EXPECT_EQ(there["data"], "/there/sets/data.tsv");
   EXPECT_EQ(there["test"], "/elsewhere/test.tsv");
-  EXPECT_EQ(there["expects"]["files"],
-            (json{{"weights", "1"}, {"../vocab", "2"}, {"/there/sets/data.tsv", "3"}, {"/elsewhere/test.tsv", "4"}}));
+  EXPECT_EQ(there["expects"]["files"], (json{{"weights", "1"},
+                                             {"../vocab", "2"},
+                                             {"/there/sets/data.tsv", "3"},
+                                             {"/elsewhere/test.tsv", "4"},
+                                             {"/here/model/x", "5"}}))
+      << "an absolute path of the manifest stays, as a worker opens it";
   open.erase("expects");
   open["test"] = "";
   EXPECT_EQ(moved(open, "/there")["test"], "");

@@ -188,7 +188,7 @@ TEST(Trials, OpeningFailsWithAReply) {
 }
 
 // The manifest of a model of one layer with the vocabulary <s>, </s>, a, b, whose weights are written to the folder.
-// stack: "encoder" or "decoder"; classes 0: it scores the vocabulary.
+// stack: "encoder" or "decoder"; classes 0: it scores the vocabulary; -1: it gives out vectors.
 std::string write_tiny(const TempFolder& folder, const std::string& stack, int classes) {
   constexpr int d = 8;
   std::vector<std::pair<std::string, std::vector<int>>> tensors = {{stack + ".embed.weight", {4, d}}};
@@ -199,7 +199,7 @@ std::string write_tiny(const TempFolder& folder, const std::string& stack, int c
     tensors.push_back({stack + part + ".bias", {d}});
   }
   if (classes > 0) tensors.push_back({"head.bias", {classes}});
-  tensors.push_back({"head.weight", {classes > 0 ? classes : 4, d}});
+  if (classes >= 0) tensors.push_back({"head.weight", {classes > 0 ? classes : 4, d}});
   Json header;
   std::vector<float> data;
   for (const auto& [name, shape] : tensors) {
@@ -217,6 +217,7 @@ std::string write_tiny(const TempFolder& folder, const std::string& stack, int c
          "\"\nd_model = 8\nheads = 2\nffn = 8\nmax_length = 64\n" + stack +
          " = { layers = 1, vocab = \"vocab.txt\" }\n" +
          (classes > 0 ? "head = { type = \"classifier\", classes = " + std::to_string(classes) + " }\n" : "") +
+         (classes < 0 ? "head = { type = \"embedding\" }\n" : "") +
          "[weights]\nfile = \"w.safetensors\"\n[attention]\ndefault = \"softmax\"\n";
 }
 
@@ -256,6 +257,31 @@ TEST(Trials, OtherKindsOfModelsAreTriedToo) {
   expect_works("decoder", 0, "a b a\nb b\n", 4 + 3);
   expect_works("encoder", 0, "a b a\nb b\n", 4 + 3);
   expect_works("encoder", 3, "a b a\t2\nb b\t0\n", 1 + 1);
+}
+
+TEST(Trials, VectorsToCompareWithAreMadeOfTheExamplesThatAreAskedFor) {
+  const TempFolder folder;
+  const std::string manifest = write_tiny(folder, "encoder", -1);
+  folder.write("data.txt", "a b a\nb b\nb a\na a b\n");
+  const Runtime runtime(1, ATTNKIT_PLUGIN_FOLDER);
+  const Model model(runtime, manifest, folder.path());
+  const TaskFacts facts = facts_of(model);
+  const DataSet data(folder.path() + "/data.txt", model, facts);
+  QualityTrial trial(data, facts, {});
+  trial.compare_with(model, 0, 2);
+  EXPECT_FALSE(trial.lacks_vectors(0, 2));
+  EXPECT_TRUE(trial.lacks_vectors(0, 4));
+  EXPECT_TRUE(trial.lacks_vectors(2, 3));
+  EXPECT_THROW(trial.compare_with(model, 2, 5), Failure);
+  Trials trials({{"dir", folder.path()},
+                 {"toml", manifest},
+                 {"plugin_path", ATTNKIT_PLUGIN_FOLDER},
+                 {"data", folder.path() + "/data.txt"}});
+  for (const auto& [begin, end] : {std::pair(2, 4), std::pair(0, 2)}) {
+    const Json reply = trials.answer({{"kind", "quality"}, {"toml", manifest}, {"begin", begin}, {"end", end}});
+    ASSERT_TRUE(reply["ok"].get<bool>()) << reply;
+    for (const float loss : reply["result"]["outcomes"]["nll"]) EXPECT_NEAR(loss, 0, 1e-6);
+  }
 }
 
 TEST(Trials, RepliesTellEveryKindOfError) {

@@ -96,7 +96,12 @@ json open(const json& request, int channel) {
     poll(&next, 1, -1);
     std::_Exit(5);
   }
-  return {{"pid", getpid()}, {"host", host()}, {"cpu", "cpu of " + host()}};
+  return {{"pid", getpid()},
+          {"host", host()},
+          {"cpu", "cpu of " + host()},
+          {"kind", "decoder"},
+          {"lists", {{"data", 1}, {"test", 0}}},
+          {"buckets", request.value("odd_on", "-") == host() ? json(7) : json::array()}};
 }
 
 // Dies on one host, and leaves a mark of it; on others waits for so many of them.

@@ -442,6 +442,13 @@ TEST_F(LaunchedPoolTest, HostsThatTalkNonsenseOrRefuseAreLeftOutByName) {
                                    HasSubstr("ended with code 255")));
 }
 
+TEST_F(LaunchedPoolTest, AHostThatOpensWithNonsenseIsLeftOut) {
+  WorkerPool pool = make({fake("a"), fake("b")}, 1, {{"kind", "open"}, {"odd_on", "a"}});
+  EXPECT_EQ(pool.open()["host"], "b");
+  EXPECT_EQ(hosts_of(collect(pool, requests_of({{{"kind", "echo"}}, {{"kind", "echo"}}}))), std::set<std::string>{"b"});
+  EXPECT_THAT(host(0).reason, HasSubstr("sent a result that is none of opening the model"));
+}
+
 TEST_F(LaunchedPoolTest, WithoutAHostTheReasonsOfAllAreSaid) {
   WorkerPool pool = make({fake("a"), {"gone", "exit 255"}}, 1, {{"kind", "open"}, {"refuse_on", "a"}});
   const auto reasons =
