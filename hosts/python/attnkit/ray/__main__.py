@@ -273,7 +273,7 @@ def search(arguments: argparse.Namespace, options: list[str]) -> int:
 
 def main() -> None:
     arguments, options = parser().parse_known_args()
-    # What follows an option of attnkit search may be its value.
+    # A word behind an option of attnkit search may be its value.
     before = sys.argv[:sys.argv.index(arguments.model)]
     if misplaced := next((o for o in options if o.startswith("-") and o in before), None):
         sys.exit(f"{misplaced} stands before the manifest: give the manifest first, then the options of attnkit search")
