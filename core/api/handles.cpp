@@ -33,7 +33,7 @@ SourceBatch speech_of(const attn_tensor& t, const int32_t* lens) {
 }
 
 // Hosts put the end behind every source: a model that was trained without it must not see it.
-SourceBatch without_ends(const Ids& all, const Model& model) {
+SourceBatch without_ends(const Ids& all, const Model& model, bool names_row) {
   const Tokenizer* target = model.vocabulary(true);
   const int32_t end = (target ? target : model.vocabulary(false))->end_id();
   const auto lens = std::make_shared<std::vector<int32_t>>();
@@ -45,7 +45,7 @@ SourceBatch without_ends(const Ids& all, const Model& model) {
                   fmt::format("source: row {} has no token but the one that ends it, which this model does not read "
                               "([model.encoder] end = false): give it one or more",
                               row),
-                  static_cast<int32_t>(row));
+                  names_row ? static_cast<int32_t>(row) : -1);
     lens->push_back(static_cast<int32_t>(length - ends));
   }
   SourceBatch made = all;
@@ -71,7 +71,7 @@ Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name) {
   return {static_cast<const int32_t*>(t->data), t->stride[0], t->shape[0], t->shape[1], lens};
 }
 
-SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens) {
+SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens, bool names_row) {
   if (!t) return {};
   const bool floats = t->dtype_code == 2 && t->dtype_bits == 32, ids = t->dtype_code == 0 && t->dtype_bits == 32;
   // A type that neither kind of model takes is refused in the words of this one.
@@ -82,7 +82,7 @@ SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* l
     return speech_of(*t, lens);
   }
   const Ids all = to_ids(t, lens, "source");
-  if (!model.manifest().encoder.ends) return without_ends(all, model);
+  if (!model.manifest().encoder.ends) return without_ends(all, model, names_row);
   return all;
 }
 

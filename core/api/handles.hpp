@@ -64,8 +64,8 @@ void require_size(const T& argument, const char* name, size_t least = sizeof(T))
 Ids to_ids(const attn_tensor* t, const int32_t* lens, const char* name);
 
 // A source that the model takes, from a contiguous CPU tensor: int32 ids (rows, length), f32 samples (rows, length) or
-// frames (rows, length, bins).  An absent tensor gives no rows.
-SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens);
+// frames (rows, length, bins).  An absent tensor gives no rows.  names_row: an error about a row has it as `where`.
+SourceBatch to_source(const Model& model, const attn_tensor* t, const int32_t* lens, bool names_row = false);
 
 // The data of a contiguous f32 CPU tensor of exactly this shape.
 float* to_floats(const attn_tensor* t, const std::vector<int64_t>& shape, const char* name);

@@ -62,7 +62,7 @@ int32_t attnkit_model_create(attnkit_runtime* runtime, const char* toml, const c
   return guard(err, [&] {
     require({{runtime, "runtime"}, {toml, "toml"}, {dir, "dir"}});
     // weights_file is read again later, in whatever folder the process is then.
-    const std::filesystem::path folder = std::filesystem::absolute(*dir ? dir : ".").lexically_normal();
+    const std::filesystem::path folder = *dir ? std::filesystem::absolute(dir) : std::filesystem::current_path();
     load(runtime, toml, folder.string(), diagnose, context, model);
   });
 }

@@ -131,9 +131,9 @@ int32_t attnkit_sessions_read(attnkit_session* const* sessions, uint32_t n, cons
         fail(ATTN_INVALID, "last of session {} is {}: 0, the source goes on, or 1, it is complete", i, last[i]);
     const auto sources = [&] {
       try {
-        return to_source(all.span().front()->model(), source, source_len);
+        return to_source(all.span().front()->model(), source, source_len, n > 1);
       } catch (const Error& e) {
-        if (n == 1 || e.where() < 0) throw;
+        if (e.where() < 0 || e.where() >= static_cast<int64_t>(n)) throw;
         Session::fail_of(e.where(), e);
       }
     };

@@ -47,8 +47,6 @@ void future(Law& law) {
   const int64_t n = law.length(100);
   Inputs in = law.inputs(2, n);
   const Array out = law.may_refuse([&] { return law.whole(in); });
-  const bool has_f64 = law.mech().plugin().backward != nullptr;
-  const Array64 out64 = has_f64 ? wide(law, in) : Array64{};
   for (const int64_t usual : {1, 15, 16, 17, 50, 99})
     for (const Other other : {Other::kNumbers, Other::kNan, Other::kInfinity}) {
       const int64_t cut = law.drawn(usual, 1, n);
@@ -60,7 +58,15 @@ void future(Law& law) {
         for (int64_t h = 0; h < out.heads; ++h)
           hold(same_bits(out, b, h, got, b, h, cut), "{} from row {} on changes an output before it", name_of(other),
                cut);
-      if (!has_f64 || other == Other::kNumbers) continue;
+    }
+  if (!law.mech().plugin().backward) return;
+  const Array64 out64 = wide(law, in);
+  for (const int64_t usual : {1, 15, 16, 99})
+    for (const Other other : {Other::kNan, Other::kInfinity}) {
+      const int64_t cut = law.drawn(usual, 1, n);
+      Inputs changed = in;
+      overwrite(changed, other,
+                [cut](const attn_port& port, int64_t, int64_t, int64_t i) { return !is_aux(port) && i >= cut; });
       const Array64 got64 = wide(law, changed);
       for (int64_t b = 0; b < 2; ++b)
         for (int64_t h = 0; h < out.heads; ++h)

@@ -134,7 +134,9 @@ class Generation {
     for (const auto& [key, neutral] : neutral_others)
       if (number(key, neutral) != neutral) draft_.note_unsaid(settings_[key], key);
     for (const char* key : other_settings)
-      if (const JsonValue own = settings_[key]; own && own.json() != false) draft_.note_unsaid(own, key);
+      if (const JsonValue own = settings_[key];
+          own && own.json() != false && !(own.json().is_structured() && own.json().empty()))
+        draft_.note_unsaid(own, key);
   }
 
   // Lists of tokens that must not be written one after another; of one alone: never.

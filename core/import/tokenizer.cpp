@@ -169,6 +169,10 @@ class Reader {
       const JsonValue config = draft_.read(*settings);
       if (const JsonValue added = config["added_tokens_decoder"])
         for (const auto& [id, token] : added.members()) check_special(token, token["content"].text());
+      for (const char* list : {"additional_special_tokens", "extra_special_tokens"})
+        if (const JsonValue added = config[list]; added && added.is_array())
+          for (const JsonValue& token : added.items())
+            if (token.is_text()) check_special(token, token.text());
       made_.lowercases = config["do_lower_case"].truth(true);
       if (config["strip_accents"].truth(made_.lowercases) != made_.lowercases ||
           !config["tokenize_chinese_chars"].truth(true))

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/base/error.hpp"
+#include "core/base/sha256.hpp"
 #include "core/manifest/manifest.hpp"
 
 namespace attnkit::core {
@@ -15,7 +16,7 @@ std::string weights_text(const Manifest& m, const std::string& identity) {
   std::string file = m.weights_sha256;
   if (file.empty()) {
     const std::string path = std::filesystem::absolute(m.weights_file).lexically_normal().string();
-    file = fmt::format("{} ({})", path, identity);
+    file = fmt::format("{} as of {:.12}", path, sha256_hex(std::as_bytes(std::span(identity))));
   }
   return seed.empty() ? file : fmt::format("{} and {}", file, seed);
 }

@@ -27,7 +27,8 @@ struct EncoderIdentity : std::vector<EncoderTrait> {
 EncoderIdentity model_traits(const Manifest& manifest);
 
 // Everything that decides what the encoder of a checked manifest computes.  Weights count by their sha256 where the
-// manifest states it, else by their file's path and what it was as it was loaded: weights, Weights::identity.
+// manifest states it, else by their file's path and state as it was loaded, `weights` of Weights::identity: any change
+// between two loads counts.
 EncoderIdentity encoder_identity(const Manifest& manifest, const Registry& registry, const std::string& weights);
 
 // Throws Error (ATTN_INVALID) naming the first trait that differs.  opening and here complete the sentence: "the

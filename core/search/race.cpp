@@ -24,7 +24,7 @@ std::vector<double> logs(std::vector<double> values) {
   return values;
 }
 
-constexpr double kDraws = 400;  // of a simulation, at least
+constexpr int kDraws = 400;     // of a simulation, at least
 constexpr double kBeyond = 20;  // of them, at least, are beyond the boundary
 constexpr uint64_t kSeed = 1;
 // While timings are repeated a placement must be this much farther behind, since each repetition is one more chance to
@@ -211,8 +211,8 @@ double Comparison::boundary(const std::vector<Standing>& all, size_t leader, con
   std::mt19937_64 random(kSeed);
   std::normal_distribution<double> normal;
   std::vector<double> drawn(width), score(width), speed(count), highest;
-  const double draws = std::max(kDraws, std::ceil(kBeyond / (1 - confidence)));
-  for (double draw = 0; draw < draws; ++draw) {
+  const int draws = std::max(kDraws, static_cast<int>(std::ceil(kBeyond / (1 - confidence))));
+  for (int draw = 0; draw < draws; ++draw) {
     std::ranges::fill(score, 0);
     std::ranges::fill(speed, 0);
     double top = 0;
@@ -290,7 +290,8 @@ class Race {
     const auto is_within = [&](size_t i, double tolerance) {
       if (!limit) return true;
       const Advantage above = comparison.above(all[i], *limit);
-      return (tolerance > 0 ? above.value + tolerance * above.deviation : above.value) >= 0;  // of one example infinite
+      // The deviation of one example is infinite.
+      return (tolerance > 0 ? above.value + tolerance * above.deviation : above.value) >= 0;
     };
     const auto order = [&](size_t i) {
       // Of equals the one that nothing dominates.

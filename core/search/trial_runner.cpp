@@ -66,7 +66,6 @@ WorkerCommand for_timing(WorkerCommand command) {
   return command;
 }
 
-// Is it what the rest of a search takes for a result?  Of a host it need not be.
 bool is_description(const Json& result) {
   const Json& description = result.at("description");
   const auto is_block = [](const Json& block) {
@@ -132,6 +131,7 @@ bool is_quality(const Json& request, const Json& result) {
                                          [&](const char* key) { return result.at(key).is_number(); });
 }
 
+// Is it what the rest of a search takes for a result?  Of a host it need not be.
 bool is_result(const Json& request, const Json& result) {
   const std::string kind = request["kind"];
   return kind == "describe" ? is_description(result)

@@ -173,7 +173,7 @@ bool is_ideograph(char32_t c) {
 
 bool is_word(char32_t c) {
   constexpr Range letters[] = {{0x200c, 0x200d},  // that join
-                               {0x24b6, 0x24e9},  // in circles, and from here on in squares
+                               {0x24b6, 0x24e9},  // in circles and squares
                                {0x1f130, 0x1f149},
                                {0x1f150, 0x1f169},
                                {0x1f170, 0x1f189}};

@@ -178,10 +178,13 @@ WeightType WeightReader::type_of(const std::string& name, WeightType wanted) con
 
 void WeightReader::finish(const std::function<bool(const StoredTensor&)>& ignorable) {
   if (!file_) return;
-  // Checkpoints may hold what is tied twice.  Vectors may be equal without being one: norms before they are trained.
-  const auto is_copy = [](const StoredTensor& t, const StoredTensor& other) {
-    return t.shape.size() > 1 && !t.layout && !other.layout && t.dtype == other.dtype && t.shape == other.shape &&
-           std::ranges::equal(t.data, other.data);
+  // Checkpoints may hold a table that is tied twice.
+  const auto is_table = [](const StoredTensor& t) {
+    return t.name == "head.weight" || t.name.find("embed") != std::string::npos;
+  };
+  const auto is_copy = [&](const StoredTensor& t, const StoredTensor& other) {
+    return is_table(t) && is_table(other) && t.shape.size() > 1 && !t.layout && !other.layout &&
+           t.dtype == other.dtype && t.shape == other.shape && std::ranges::equal(t.data, other.data);
   };
   // A name map may give one tensor several names, of which a model takes what its ties leave.
   const auto is_taken_by_another_name = [&](const StoredTensor& t) {

@@ -83,6 +83,8 @@ class Run(AudioTest):
         for window in said:
             self.assertTrue(window.startswith("zwei Euro"), window)
         self.assertEqual(result["output"], " ".join(said))
+        result = self.run_ok(*options, "--stop", " Euro").json()["results"][0]
+        self.assertEqual((result["output"], [w["output"] for w in result["windows"]]), ("zwei zwei zwei", ["zwei"] * 3))
         result = self.run_ok(*options, "--stop", "Euro").json()["results"][0]
         self.assertEqual((result["output"], [w["output"] for w in result["windows"]]), ("zwei " * 3, ["zwei "] * 3))
 

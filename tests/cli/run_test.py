@@ -266,6 +266,10 @@ class Output(CommandTest):
         self.assertEqual(stat.S_IMODE(out.stat().st_mode), 0o640)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["model", "out.txt"])
 
+    def test_standard_output_by_its_name(self):
+        said = self.run_ok("run", self.model, "--text", "one").out
+        self.assertEqual(self.run_ok("run", self.model, "--text", "one", "--output", "/dev/stdout").out, said)
+
     def test_links_stay_links(self):
         (self.folder / "real.txt").write_text("before\n")
         (self.folder / "link.txt").symlink_to("real.txt")

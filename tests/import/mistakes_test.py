@@ -112,6 +112,8 @@ class Mistakes(ImportTest):
         (self.folder / "model.toml").unlink()
         settings.write_text(json.dumps({"added_tokens_decoder": {**special, "99": {"content": "[E1]"}}}))
         self.refused(folder, 'tokenizer_config.json: added_tokens_decoder."99" adds the token "[E1]", which without a tokenizer.json')
+        settings.write_text(json.dumps({"additional_special_tokens": ["[E1]"]}))
+        self.refused(folder, 'adds the token "[E1]", which without a tokenizer.json')
         settings.unlink()
         (folder / "added_tokens.json").write_text(json.dumps({"[E1]": 99}))
         self.refused(folder, 'added_tokens.json: "[E1]" adds the token "[E1]", which without a tokenizer.json texts cannot hold')

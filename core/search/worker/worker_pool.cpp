@@ -79,6 +79,7 @@ bool is_opened(const nlohmann::json& opened) try {
   const nlohmann::json &lists = opened.at("lists"), &buckets = opened.at("buckets");
   return opened.at("cpu").is_string() && opened.at("kind").is_string() && lists.at("data").is_number_unsigned() &&
          lists.at("test").is_number_unsigned() && buckets.is_array() &&
+         (!opened.contains("repeated") || opened["repeated"].is_number_unsigned()) &&
          std::ranges::all_of(buckets, [](const nlohmann::json& bound) { return bound.is_number_unsigned(); });
 } catch (const std::exception&) {
   return false;

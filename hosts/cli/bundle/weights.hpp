@@ -16,7 +16,7 @@ struct UsedWeights {
 bool is_safetensors(const std::string& file);
 
 // file: the model's, of safetensors; empty: there is none such, and all is f32.  Tensors keep the type they have there;
-// what a seed made is f32. Throws Failure (weights): the file was changed since the model was opened.
+// what a seed made is f32.  Throws Failure (weights): the file was changed since the model was opened.
 UsedWeights used_weights(const Model& model, const std::string& file);
 
 }  // namespace attnkit::cli

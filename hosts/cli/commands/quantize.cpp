@@ -25,19 +25,15 @@ const Options quantize_options = {
 
 namespace {
 
-size_t examples_of(const Arguments& arguments) {
-  return static_cast<size_t>(arguments.integer("examples", 500, 1, INT32_MAX));
-}
-
 // The quality of both models on the same examples; null without a data set.
-Json quality_of(const Arguments& arguments, const Model& before, const Model& after) {
+Json quality_of(const Arguments& arguments, size_t examples, const Model& before, const Model& after) {
   const Json description = Json::parse(before.describe());
   const std::string data_file = search_data(arguments, description);
   if (data_file.empty()) return nullptr;
   const search::TaskFacts facts = search::facts_of(before);
   const search::Metric metric = usual_metric(description);
   const search::DataSet data(data_file, before, facts, read_recording);
-  const auto count = std::min(data.size(), examples_of(arguments));
+  const auto count = std::min(data.size(), examples);
   search::QualityTrial trial(data, facts, search::length_bounds(data));
   if (trial.lacks_vectors(0, count)) trial.compare_with(before, 0, count);
   const auto measure = [&](const Model& model) {
@@ -86,7 +82,7 @@ Exit quantize_command(const Arguments& arguments) {
   const std::vector<std::string> types = {"bf16", "int8", "int4"};
   const std::string type = types[arguments.choice("type", 1, types)];
   const auto rows = static_cast<size_t>(arguments.integer("rows", 12, 1, 1 << 20));
-  examples_of(arguments);
+  const auto examples = static_cast<size_t>(arguments.integer("examples", 500, 1, INT32_MAX));
   const std::string folder = arguments.text("output");
   check_new_folder(folder);
   const Runtime runtime = open_runtime(arguments);
@@ -105,7 +101,7 @@ Exit quantize_command(const Arguments& arguments) {
                    {"type", type},
                    {"bytes", {{"before", before}, {"after", made.bytes.size()}}},
                    {"layers", Json::array()},
-                   {"quality", quality_of(arguments, model, after)}};
+                   {"quality", quality_of(arguments, examples, model, after)}};
     for (const LayerLoss& l : made.layers)
       report["layers"].push_back({{"name", l.name}, {"shape", l.shape}, {"error", l.error}});
     return report;

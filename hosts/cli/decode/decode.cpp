@@ -138,8 +138,7 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
     const auto begin = made.begin() + (first - windows.of.begin()), end = begin + (last - first);
     if (!std::all_of(begin, end, [](const std::optional<Result>& r) { return r.has_value(); })) return;
     Result all;
-    Ids tokens;        // forced ones included
-    bool cut = false;  // by a stop
+    Ids tokens;  // forced ones included
     if (last - first == 1) all.length = (*begin)->length;
     for (auto part = begin; part != end; ++part) {
       const Recording& audio = *windows.inputs[static_cast<size_t>(part - made.begin())].audio;
@@ -147,8 +146,12 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
       Ids own(facts.forced.begin(),
               facts.forced.begin() + static_cast<std::ptrdiff_t>(std::min(facts.forced.size(), r.made)));
       own.insert(own.end(), r.ids.begin(), r.ids.end());
+      const size_t before = model.detokenize(Side::target, tokens).size();
       tokens.insert(tokens.end(), own.begin(), own.end());
-      cut = cut || (!options.stops.empty() && model.detokenize(Side::target, own) != r.text);
+      // A text alone may lack the space before its first word.
+      const std::string joined = model.detokenize(Side::target, tokens);
+      const bool apart = !all.text.empty() && before < joined.size() && joined[before] == ' ';
+      if (apart && !all.text.ends_with(' ') && !r.text.starts_with(' ')) all.text += ' ';
       all.text += r.text;
       all.made += r.made;
       all.finished = all.finished && r.finished;
@@ -156,8 +159,6 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
       all.ids.insert(all.ids.end(), r.ids.begin(), r.ids.end());
       all.windows.push_back({audio.begin, audio.begin + audio.samples, r.text, r.ids, r.finished});
     }
-    // A text alone may lack the space before its first word.
-    if (!cut) all.text = model.detokenize(Side::target, tokens);
     give(windows.of[index], std::move(all));
   };
   return Decoder(model, facts, windows.inputs, options, take).decode();

@@ -35,6 +35,7 @@ std::string resolved(const std::string& path) {
   std::error_code bad, no_link;
   const fs::path real = fs::canonical(path, bad);
   if (!bad) return real.string();
+  if (fs::exists(path, no_link)) return path;  // as /dev/stdout of a pipe, which no path names
   const fs::path target = fs::read_symlink(path, no_link);
   const bool dangling = bad == std::errc::no_such_file_or_directory && !no_link;
   return dangling ? resolved((fs::path(path).parent_path() / target).string()) : path;
@@ -103,11 +104,13 @@ bool same_file(const fs::path& a, const fs::path& b) {
 }
 
 bool same_place(const std::string& a, const std::string& b) {
+  if (a == "-" || b == "-") return a == b;
   std::error_code bad;
+  if (fs::exists(a, bad) || fs::exists(b, bad)) return is_regular(a) && same_file(a, b);
   const auto place = [&](const std::string& path) {
     return fs::weakly_canonical(fs::absolute(resolved(path), bad), bad);
   };
-  return same_file(a, b) || place(a) == place(b);
+  return place(a) == place(b);
 }
 
 std::string read_file(const std::string& path) {

@@ -216,6 +216,8 @@ SearchView view_of(const Json& result) {
   if (view.length == 0) view.length = integer_in(member(result, "answer"), "length");
   view.buckets = texts_of(member(result, "buckets"));
   view.std_bench = number_in(result, "std_bench");
+  view.weighs_quality = number_in(member(settings, "exponents"), "quality").value_or(1) != 0 &&
+                        number_in(settings, "quality_weight").value_or(1) != 0;
   const std::string test = text_in(member(result, "model"), "test_sha256");
   view.chosen_by_test = !test.empty() && test == text_in(member(result, "model"), "data_sha256");
   const Json& placements = list_in(result, "placements");

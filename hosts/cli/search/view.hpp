@@ -77,6 +77,7 @@ struct SearchView {
   bool decided = false;         // the race ended with one placement in the top group
   double confidence = 0.95;     // of the race and the top group
   std::optional<double> std_bench;
+  bool weighs_quality = true;  // false: an exponent or a weight of 0 leaves quality out
 
   const Trial* baseline() const { return first(&Trial::baseline); }
   const Trial* winner() const { return first(&Trial::winner); }

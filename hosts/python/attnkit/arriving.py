@@ -24,7 +24,7 @@ class ArrivingText:
         return len(self._words)
 
     def add(self, text: str) -> None:
-        """More of the source, whole words."""
+        """More of the source, whole words, which one space joins."""
         self._model.tokenize(SOURCE, text)  # refuses what cannot be spelled
         self._words += text.split()
 

@@ -22,7 +22,7 @@ PLACEMENT = "decoder.self=relu"
 
 
 class Done:
-    """What a call on a node gives."""
+    """The answer of a call on a node."""
 
     def __init__(self, value):
         self.value = value

@@ -133,6 +133,8 @@ std::string rcp_mem_note() {
 std::string missing_note(const SearchView& view) {
   const auto lacks = [](const Trial& t) { return (t.status == "ranked" || t.status == "limited") && !t.rcp.value; };
   if (std::ranges::none_of(view.trials, lacks)) return "";
+  if (!view.weighs_quality)
+    return "RCP is n/a where throughput was not measured. Other values are n/a where nothing was measured.";
   return "RCP is n/a where its denominator is not positive, which happens when the quality is better than the "
          "baseline\u2019s by more than std_bench allows; where quality or throughput was not measured; and, when "
          "std_bench is unknown or zero, where the quality is not the baseline\u2019s. Other values are n/a where "
@@ -362,7 +364,7 @@ std::string race_section(const SearchView& view) {
           : view.decided      ? "The winner alone was left."
           : tied > 0          ? fmt::format("At the end {} are tied with the winner.", counted_text(tied, "placement"))
                               : "";
-  const bool weighs = view.std_bench.value_or(0) > 0 || !view.rank.starts_with("rcp");
+  const bool weighs = !view.weighs_quality || view.std_bench.value_or(0) > 0 || !view.rank.starts_with("rcp");
   text += fmt::format(
       "</p><p class=\"quiet\">A placement is dropped when its {} is worse than the leader\u2019s with {} confidence, "
       "corrected for the number of placements raced and of stages. Comparisons are of pairs, on the same examples.{}",

@@ -63,16 +63,17 @@ def export_steps(manifest: Path, folder: Path, standard: bool = False, runtime: 
 
 
 def _save(made: onnx.ModelProto, file: pathlib.Path, large: int) -> None:
-    """Whole or as before."""
+    """Each file whole or as before."""
     size = sum(t.ByteSize() for t in made.graph.initializer)
     with tempfile.TemporaryDirectory(prefix=f"{file.name}.", suffix=".part", dir=file.parent) as folder:
         part = pathlib.Path(folder, file.name)
         beside = part.with_name(f"{file.name}.data")
         onnx.save_model(made, os.fspath(part), save_as_external_data=size > large, location=beside.name)
-        if size > large:
+        apart = beside.exists()  # not where all tensors are too small for it
+        if apart:
             beside.replace(file.with_name(beside.name))
         part.replace(file)
-    if size <= large:
+    if not apart:
         file.with_name(beside.name).unlink(missing_ok=True)
 
 

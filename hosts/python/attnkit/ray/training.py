@@ -125,7 +125,6 @@ _FILES = ("weights.file", "weights.names", "model.encoder.vocab", "model.encoder
 
 def _digests_of(manifest: str) -> list[str]:
     """Of the files that a manifest names, and of those that an index of weights names."""
-    _digest(manifest)
     folder, digests = pathlib.Path(manifest).parent, []
     try:
         tables = tables_of(pathlib.Path(manifest).read_text(encoding="utf-8"))
@@ -139,6 +138,8 @@ def _digests_of(manifest: str) -> list[str]:
             if key == "weights.file" and name.endswith(".json"):
                 index = json.loads((folder / name).read_text(encoding="utf-8"))
                 digests += [_digest(str((folder / name).with_name(shard))) for shard in sorted(set(index["weight_map"].values()))]
+    except OSError as error:
+        sys.exit(f"--train: {manifest} cannot be read: {error.strerror}")
     except (ValueError, LookupError, AttributeError, TypeError) as error:
         sys.exit(f"--train: {manifest} is no manifest: {error}")
     return digests

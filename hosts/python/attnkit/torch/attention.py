@@ -294,8 +294,8 @@ def _numbers(name: str, values: Any, dtype: torch.dtype, device: torch.device) -
     if values is None:
         return None
     given = values if torch.is_tensor(values) else _tensor(name, values, device)
-    if given.dtype == torch.int64 and dtype == torch.int32:  # what does not fit stays too much, where it would wrap
-        given = given.clamp(*_INT32)
+    if dtype == torch.int32 and given.element_size() > 4 and not given.is_floating_point():
+        given = given.to(torch.int64).clamp(*_INT32)  # what does not fit stays too much, where it would wrap
     made = given.to(dtype).contiguous()
     if given.is_floating_point() and not dtype.is_floating_point and not made.to(given.dtype).equal(given):
         raise Error(INVALID, f"{name} {given.tolist()}: rows are counted in whole numbers")
