@@ -71,7 +71,7 @@ class WeightReader {
   // The type in which a layer of that tensor is kept; only of WeightType::stored the file decides.
   WeightType type_of(const std::string& name, WeightType wanted) const;
   void warn(std::string message, std::string help);
-  // Reports tensors nobody took, unless they are ignorable, or matrices that repeat one that was taken.
+  // Reports tensors nobody took, unless they are ignorable, or tables or heads that repeat one that was taken.
   void finish(const std::function<bool(const StoredTensor&)>& ignorable);
 
  private:

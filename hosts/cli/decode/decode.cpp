@@ -138,7 +138,8 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
     const auto begin = made.begin() + (first - windows.of.begin()), end = begin + (last - first);
     if (!std::all_of(begin, end, [](const std::optional<Result>& r) { return r.has_value(); })) return;
     Result all;
-    Ids tokens;  // forced ones included
+    Ids tokens;         // forced ones included
+    size_t before = 0;  // bytes of their text, until a window adds to it
     if (last - first == 1) all.length = (*begin)->length;
     for (auto part = begin; part != end; ++part) {
       const Recording& audio = *windows.inputs[static_cast<size_t>(part - made.begin())].audio;
@@ -146,13 +147,13 @@ LargestSession decode_windows(const Model& model, const Facts& facts, std::span<
       Ids own(facts.forced.begin(),
               facts.forced.begin() + static_cast<std::ptrdiff_t>(std::min(facts.forced.size(), r.made)));
       own.insert(own.end(), r.ids.begin(), r.ids.end());
-      const size_t before = model.detokenize(Side::target, tokens).size();
       tokens.insert(tokens.end(), own.begin(), own.end());
       // A text alone may lack the space before its first word.
       const std::string joined = model.detokenize(Side::target, tokens);
       const bool apart = !all.text.empty() && before < joined.size() && joined[before] == ' ';
       if (apart && !all.text.ends_with(' ') && !r.text.starts_with(' ')) all.text += ' ';
       all.text += r.text;
+      before = joined.size();
       all.made += r.made;
       all.finished = all.finished && r.finished;
       if (last - first > 1) all.length.beyond += r.length.beyond;

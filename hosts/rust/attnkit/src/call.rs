@@ -46,7 +46,7 @@ pub(crate) fn c_text(text: &str, what: &str) -> Result<CString> {
     CString::new(text).map_err(|_| Error::invalid(format!("{} holds a NUL byte", what)))
 }
 
-/// A path as the system has it: on Unix any bytes.
+/// A path as the system has it: any bytes.
 pub(crate) fn c_path(path: &Path, what: &str) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::invalid(format!("{} holds a NUL byte", what)))
 }
