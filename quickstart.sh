@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what apt lacks, builds attnkit, and finds the best attention for every block of the model of numbers; the model of real text runs as it ships.
+# Installs what apt lacks, builds attnkit, screens the 64 placements of the model of numbers and translates with the first; the model of real text runs as it ships.
 #   ./quickstart.sh ["phrase" ...]    with phrases: translates them instead
 # Builds in ./build (or $ATTNKIT_BUILD) and searches in its folder search; run it as often as you like.
 set -euo pipefail
@@ -10,10 +10,11 @@ install_packages "${build_packages[@]}"
 build=${ATTNKIT_BUILD:-build}
 echo "building in $build (a few minutes the first time)"
 # Models run on the CPU: variants for CUDA, minutes of nvcc, would serve nothing here.
-configure "$build" -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF >"/tmp/attnkit-quickstart.$$.log" 2>&1 &&
-  cmake --build "$build" >>"/tmp/attnkit-quickstart.$$.log" 2>&1 ||
-  { tail -40 "/tmp/attnkit-quickstart.$$.log" >&2; echo "the build failed; all of it: /tmp/attnkit-quickstart.$$.log" >&2; exit 1; }
-rm -f "/tmp/attnkit-quickstart.$$.log"
+log=$(mktemp --tmpdir attnkit-quickstart.XXXXXX)
+configure "$build" -DATTNKIT_TESTS=OFF -DATTNKIT_CUDA=OFF >"$log" 2>&1 &&
+  cmake --build "$build" >>"$log" 2>&1 ||
+  { tail -40 "$log" >&2; echo "the build failed; all of it: $log" >&2; exit 1; }
+rm -f "$log"
 
 model=samples/models/numbers-en-de/model.toml
 if [ $# -gt 0 ]; then
@@ -22,11 +23,11 @@ if [ $# -gt 0 ]; then
   exec "$build/bin/attnkit" run "$model" "${texts[@]}"
 fi
 
-echo "numbers-en-de: screening the 64 placements of four mechanisms in three blocks (about a minute on two cores)"
+echo "numbers-en-de: screening the 64 placements of four mechanisms in three blocks (up to a minute on two cores)"
 rm -rf "$build/search"
 "$build/bin/attnkit" search "$model" --output "$build/search" --quick --finalists 2
 echo
-echo "translating with the winner:"
+echo "translating with the first of them:"
 "$build/bin/attnkit" run "$build/search/winner.toml" --text "two hundred and forty-one euros" \
   --text "half past three ; the twenty-first ; one million"
 echo

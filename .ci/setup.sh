@@ -1,6 +1,8 @@
 # Sourced by quickstart.sh, test.sh and run: installs Debian packages that are missing, and torch for its tests, configures
 # the build tree.
 
+export HOME=${HOME:-~}  # which a service may lack: ~ is that of the user
+
 build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev libfmt-dev
   libtbb-dev libtomlplusplus-dev nlohmann-json3-dev libssl-dev libkissfft-dev libutf8proc-dev libpcre2-dev libyaml-cpp-dev zlib1g-dev libsndfile1-dev
   gnuplot-nox)
@@ -21,7 +23,7 @@ install_packages() {
     run=(sudo)
   fi
   "${run[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${run[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 # Gives torch a virtual environment that is kept between runs, where tests/python/training/python looks for it.  Debian's is too
@@ -67,6 +69,7 @@ configure() {
   command -v ccache >/dev/null && options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   # g++ collects garbage once it holds 400 MB and not 128: most files never do, and a compiler takes 0.1 GB more.
   local flags=${CXXFLAGS:-}
-  [[ $("${CXX:-c++}" --version) != *"Free Software"* ]] || flags+=" --param=ggc-min-heapsize=400000"
+  # shellcheck disable=SC2086
+  [[ $(${CXX:-c++} --version) != *"Free Software"* ]] || flags+=" --param=ggc-min-heapsize=400000"
   CXXFLAGS=$flags cmake -B "$1" "${options[@]}" "${@:2}"
 }

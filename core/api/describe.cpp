@@ -182,6 +182,11 @@ Json ties_json(const Manifest& m) {
   return m.tied == std::set<std::string>{"target", "output"} ? Json(true) : Json(m.tied);
 }
 
+Json gpu_json(const Device* device) {
+  if (!device) return {};
+  return {{"name", device->name()}, {"library", file_of(device->table())}};
+}
+
 Json head_json(const Manifest& m) {
   if (m.head == HeadType::lm) return {{"type", "lm"}};
   if (m.head == HeadType::embedding)
@@ -326,6 +331,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
             {"parameters", model.parameters()},
             {"weights_type", weight_type_name(m.weights_type)},
             {"device", device_name(m.device_type)},
+            {"gpu", gpu_json(model.device())},
             {"encoder_layers", m.encoder.layers},
             {"decoder_layers", m.decoder.layers},
             {"source_vocabulary", text_or_null(m.encoder.vocab)},

@@ -25,12 +25,14 @@ BasicArray<Real>::BasicArray(int64_t b, int64_t h, int64_t n, int64_t w, Layout 
     : batch(b), heads(h), rows(n), width(w) {
   const int64_t shape[4] = {b, h, n, w};
   const int64_t rows_of_model = h * w + 3, odd_row = w + 1 + w % 2;
-  const int64_t strides[3][4] = {
-      {n * rows_of_model, w, rows_of_model, 1}, {h * n * w, n * w, w, 1}, {n * odd_row, b * n * odd_row, odd_row, 1}};
+  const int64_t strides[4][4] = {{n * rows_of_model, w, rows_of_model, 1},
+                                 {h * n * w, n * w, w, 1},
+                                 {n * odd_row, b * n * odd_row, odd_row, 1},
+                                 {0, n * w, w, 1}};
   std::memcpy(shape_, shape, sizeof shape);
   std::memcpy(stride_, strides[static_cast<int>(layout)], sizeof stride_);
   begin_ = layout == Layout::kOdd ? 1 : 0;
-  const int64_t length[3] = {b * n * rows_of_model, b * h * n * w, begin_ + b * h * n * odd_row};
+  const int64_t length[4] = {b * n * rows_of_model, b * h * n * w, begin_ + b * h * n * odd_row, h * n * w};
   data_.assign(static_cast<size_t>(length[static_cast<int>(layout)] + kGuard), kNan<Real>);
 }
 
@@ -42,29 +44,34 @@ BasicArray<Real>::BasicArray(const BasicArray<Other>& other)
       rows(other.rows),
       width(other.width),
       stored_(other.stored_),
-      table_(other.table_),
       begin_(other.begin_),
       ndim_(other.ndim_),
-      dtype_code_(other.dtype_code_) {
+      dtype_code_(other.dtype_code_),
+      table_bits_(other.table_bits_) {
   std::memcpy(shape_, other.shape_, sizeof shape_);
   std::memcpy(stride_, other.stride_, sizeof stride_);
   // Poison of one type is none of the other when it is converted.
   std::transform(other.data_.begin(), other.data_.end(), std::back_inserter(data_), [](const Other& x) {
     return std::memcmp(&x, &kNan<Other>, sizeof x) == 0 ? kNan<Real> : static_cast<Real>(x);
   });
-  if (table_) std::memcpy(data_.data(), other.data_.data(), other.data_.size() * sizeof(Other));
+  if (table_bits_ != 0)
+    std::memcpy(data_.data(), other.data_.data(),
+                std::min(data_.size() * sizeof(Real), other.data_.size() * sizeof(Other)));
 }
 
 template <class Real>
 BasicArray<Real> BasicArray<Real>::stored(const attn_port& port) {
   int64_t n = 1;
   for (uint32_t i = 0; i < port.ndim; ++i) n *= port.shape[i];
+  const uint8_t table_bits = port.kind == ATTN_TABLE ? port.dtype_bits : 0;
+  constexpr int64_t bits = 8 * sizeof(Real);
+  if (table_bits != 0) n = (n * table_bits + bits - 1) / bits;
   BasicArray a(1, 1, n, 1, Layout::kPlain);
   a.data_.resize(static_cast<size_t>(n) + 1);  // only outputs need the guard
   a.stored_ = true;
-  a.table_ = port.kind == ATTN_TABLE;
   a.ndim_ = port.ndim;
   a.dtype_code_ = port.dtype_code;
+  a.table_bits_ = table_bits;
   int64_t stride = 1;
   for (int i = port.ndim - 1; i >= 0; --i) {
     a.shape_[i] = port.shape[i];
@@ -124,7 +131,7 @@ attn_tensor BasicArray<Real>::tensor(int64_t from, int64_t count) {
   std::memcpy(t.stride, stride_, sizeof stride_);
   if (!stored_) t.shape[2] = count;
   t.dtype_code = dtype_code_;
-  t.dtype_bits = table_ ? 32 : 8 * sizeof(Real);
+  t.dtype_bits = table_bits_ != 0 ? table_bits_ : 8 * sizeof(Real);
   t.dtype_lanes = 1;
   t.ndim = ndim_;
   t.device_type = 1;

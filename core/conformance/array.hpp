@@ -11,9 +11,9 @@
 namespace attnkit::core::conformance {
 
 // The layout of an array in memory: as a model's projections leave it (b, row, head, width) with a gap after each row,
-// plainly (b, head, row, width), or (head, b, row, width) from one element after an aligned address on, with gaps that
-// leave no row aligned.
-enum class Layout { kModel, kPlain, kOdd };
+// plainly (b, head, row, width), (head, b, row, width) from one element after an aligned address on, with gaps that
+// leave no row aligned, or plainly with one sequence for all of the batch.
+enum class Layout { kModel, kPlain, kOdd, kShared };
 
 template <class Real>
 class BasicArray {
@@ -24,7 +24,8 @@ class BasicArray {
   // The same numbers in the same layout; of a table, the same bytes.
   template <class Other>
   explicit BasicArray(const BasicArray<Other>& other);
-  // A stored tensor of up to 4 dimensions, contiguous; at() sees a column of numbers, and of int32 the bits.
+  // A stored tensor of up to 4 dimensions, contiguous; at() sees a column of numbers, and of integers the bytes as
+  // such.
   static BasicArray stored(const attn_port& port);
 
   Real& at(int64_t b, int64_t h, int64_t i, int64_t c) { return data_[index(b, h, i, c)]; }
@@ -52,10 +53,10 @@ class BasicArray {
   int64_t index(int64_t b, int64_t h, int64_t i, int64_t c) const {
     return stored_ ? i : begin_ + b * stride_[0] + h * stride_[1] + i * stride_[2] + c;
   }
-  bool stored_ = false, table_ = false;
+  bool stored_ = false;
   int64_t begin_ = 0;  // of the first element in data_
   uint32_t ndim_ = 4;
-  uint8_t dtype_code_ = 2;
+  uint8_t dtype_code_ = 2, table_bits_ = 0;  // bits: of a table's elements, which have a type of their own; else 0
   int64_t shape_[4] = {}, stride_[4] = {};
   std::vector<Real> data_;
 };

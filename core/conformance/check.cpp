@@ -90,6 +90,10 @@ Finding perform(const Check& check, const Trial& trial) {
   std::map<std::string, std::string> measured;
   for (const Place& place : places) {
     Finding here = try_place(check, place);
+    if (here.verdict == Verdict::refused && !place.is_random) {
+      Finding again = try_place(check, of_equal_widths(place));
+      if (again.verdict != Verdict::refused) here = std::move(again);
+    }
     if (here.verdict == Verdict::failed) return here;
     for (const auto& [name, number] : here.measured) measured[fmt::format("{}.{}", name_of(place.seat), name)] = number;
     const bool remarked = here.verdict == Verdict::passed && here.verdict == found.verdict && !found.reason.empty();

@@ -35,8 +35,8 @@ struct Trial {
 
 class Law;
 
-// The roles that a law is about.
-enum : uint32_t { kEncoder = 1, kDecoder = 2, kCross = 4, kAnywhere = 7 };
+// The roles that a law is about.  kCausalEncoder: beside kDecoder; the random places of that are of either.
+enum : uint32_t { kEncoder = 1, kDecoder = 2, kCross = 4, kAnywhere = 7, kCausalEncoder = 8 };
 
 // The differences between the random places of a check; one: a single one, with the fixed widths and other options.
 enum class Draws { none, one, blocks, options };

@@ -79,7 +79,13 @@ Fence::Fence(std::string what, uint64_t bytes, uint64_t alignment) : what_(std::
 
 Fence::~Fence() { ::munmap(map_, mapped_); }
 
+void Fence::forbid() {
+  forbidden_ = true;
+  ::mprotect(map_, mapped_, PROT_NONE);
+}
+
 bool Fence::intact() const {
+  if (forbidden_) return true;
   const uint64_t page = page_size();
   return all_canary(map_ + std::min(page, mapped_ - page), data_) && all_canary(data_ + bytes_, map_ + mapped_ - page);
 }
@@ -92,6 +98,7 @@ bool Fence::forbids(const void* address) const {
 std::string Fence::where(const void* address) const {
   const auto* at = static_cast<const unsigned char*>(address);
   if (at < data_) return std::to_string(data_ - at) + " bytes before the begin of " + what_;
+  if (at < data_ + bytes_) return "at byte " + std::to_string(at - data_) + " of " + what_;
   return std::to_string(at - (data_ + bytes_)) + " bytes past the end of " + what_;
 }
 

@@ -20,15 +20,18 @@ class Fence {
 
   void* data() const { return data_; }
   bool intact() const;
+  // From now on nobody may touch the bytes themselves.
+  void forbid();
   const std::string& what() const { return what_; }
   bool forbids(const void* address) const;
-  // "4 bytes past the end of port o".
+  // "4 bytes past the end of port o", "at byte 0 of port o".
   std::string where(const void* address) const;
 
  private:
   std::string what_;
   uint64_t bytes_, mapped_ = 0;
   unsigned char *map_ = nullptr, *data_ = nullptr;
+  bool forbidden_ = false;
 };
 
 using Fences = std::vector<std::unique_ptr<Fence>>;

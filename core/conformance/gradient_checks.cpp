@@ -113,6 +113,12 @@ void central_differences(Law& law) {
       worst = worse(worst, found.worst);
     }
   }
+  law.also_narrow([](const Law& narrow) {
+    Inputs longer = narrow.inputs(1, 300);
+    const Differences far =
+        narrow.may_refuse([&] { return differences(longer, 0, narrow.with_totals({}, 1, 300), false); });
+    hold(far.problems.empty(), "with 300 rows, {}", far.problems.empty() ? "" : far.problems[0]);
+  });
   law.measured["gradient_error"] = std::to_string(1e9 * worst) + "e-9";
 }
 

@@ -91,7 +91,7 @@ Array run_in_half(Inputs& inputs, const Half& half, Call call) {
   run.ports = tensors.data();
   attn_error error = empty_error();
   const int32_t code = boundary("run", [&] { return mech.plugin().run(plan.get(), &run, &error); });
-  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+  if (code != ATTN_OK) throw RefusedRun(code, error.where, message_of(error));
   Array& output = bound.outputs[mech.output()];
   for (const Rounded& one : rounded) {
     if (one.tensor().data != tensors[mech.output()].data) continue;

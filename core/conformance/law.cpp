@@ -98,8 +98,10 @@ const char* name_of(Seat seat) {
 
 std::string Place::text() const {
   const int32_t width = block.key_width ? block.key_width : block.d_model / static_cast<int32_t>(block.heads);
+  const bool causal_encoder = block.causal != 0 && block.role == ATTN_ENCODER_SELF;
   std::string out =
-      fmt::format("{}, {} heads of widths {} and {}", name_of(seat), block.heads, width, block.head_width);
+      fmt::format("{}, {} heads of widths {} and {}", causal_encoder ? "causal encoder_self" : name_of(seat),
+                  block.heads, width, block.head_width);
   if (block.kv_heads) out += fmt::format(", {} of keys", block.kv_heads);
   if (block.key_width) out += fmt::format(", d_model {}", block.d_model);
   for (const auto& [name, value] : settings) out += fmt::format(", {} = {}", name, text_of(value));
@@ -115,7 +117,10 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
     const uint32_t role = kRoles[static_cast<int>(seat)];
     places.push_back({trial.file, seat, make_block(role, seat == Seat::kDecoder, kHeads, kWidth, kValues), {}});
   }
-  Random random(mixed(trial.seed, salt)), shapes(mixed(trial.seed, salt + " shapes"));
+  if (roles & kCausalEncoder)
+    places.push_back({trial.file, Seat::kDecoder, make_block(ATTN_ENCODER_SELF, true, kHeads, kWidth, kValues), {}});
+  Random random(mixed(trial.seed, salt)), shapes(mixed(trial.seed, salt + " shapes")),
+      sizes(mixed(trial.seed, salt + " sizes"));
   const int count = draws == Draws::none ? 0 : draws == Draws::one ? std::min(trial.draws, 1) : trial.draws;
   for (int i = 0; i < count; ++i) {
     const size_t drawn = random.bits() % seats.size();
@@ -125,16 +130,28 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
           {trial.file, seat, places[drawn].block, drawn_settings(load(trial.file), random, true), 1, true});
       break;
     }
-    const auto heads = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
-    const auto width = one_of<int32_t>(random, {1, 2, 4, 7, 8, 16, 24, 33, 64, 80});
+    auto heads = one_of<uint32_t>(random, {1, 2, 3, 4, 5, 8});
+    auto width = one_of<int32_t>(random, {1, 2, 4, 7, 8, 16, 24, 33, 64, 80});
+    // Many heads are narrow, wide ones few.
+    const uint64_t size = sizes.bits() % 8;
+    if (size == 0) heads = one_of<uint32_t>(sizes, {16, 32}), width = std::min(width, 8);
+    if (size == 1) heads = 1, width = one_of<int32_t>(sizes, {96, 128});
     const int32_t values = random.bits() % 2 ? width : one_of<int32_t>(random, {1, 3, 8, 16, 31, 64});
-    attn_block block = make_block(kRoles[static_cast<int>(seat)], seat == Seat::kDecoder, heads, width, values);
+    const bool causal = seat == Seat::kDecoder;
+    const uint32_t role = causal && sizes.bits() % 3 == 0 ? ATTN_ENCODER_SELF : kRoles[static_cast<int>(seat)];
+    attn_block block = make_block(role, causal, heads, width, values);
     reshape(block, load(trial.file), shapes);
     Settings settings;
     if (draws == Draws::options) settings = drawn_settings(load(trial.file), random);
     places.push_back({trial.file, seat, block, std::move(settings), 1 + random.bits() % 1000, true});
   }
   return places;
+}
+
+Place of_equal_widths(Place place) {
+  attn_block& block = place.block;
+  block.head_width = block.key_width != 0 ? block.key_width : block.d_model / static_cast<int32_t>(block.heads);
+  return place;
 }
 
 void at_once(size_t n, const std::function<void(size_t)>& act) {
@@ -185,7 +202,7 @@ std::vector<int32_t> Law::order(std::vector<int32_t> fixed) const {
 SharedKeys::SharedKeys(const Law& law) {
   constexpr uint32_t heads = 4;
   Place place = law.place();
-  place.block = make_block(place.block.role, place.block.causal != 0, heads, kWidth, kValues);
+  place.block = make_block(place.block.role, place.block.causal != 0, heads, kWidth, place.block.head_width);
   place.block.kv_heads = heads;
   repeated = std::make_unique<Law>(place);
   place.block.kv_heads = heads / 2;

@@ -35,6 +35,9 @@ struct Place {
 // One of each of these roles, then the random ones.  salt: each check has places of its own.
 std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws = Draws::options);
 
+// The same with E = D: outputs that are added as they are have the width of the model.
+Place of_equal_widths(Place place);
+
 // Calls act(t) for each t below n, each in a thread of its own, all of which begin together.  Throws Violation.
 void at_once(size_t n, const std::function<void(size_t t)>& act);
 
@@ -94,6 +97,15 @@ class Law {
   }
   // The same in a block of one head of width 8, for what is done many times.
   Law narrow() const;
+  // Calls act with that beside a fixed place, where it is not refused in words.
+  template <class Act>
+  void also_narrow(Act&& act) const {
+    if (place_.is_random) return;
+    try {
+      act(narrow());
+    } catch (const RefusedInWords&) {
+    }
+  }
   bool draws_options() const { return place_.is_random; }
   // Is every element finite?  With random options, which may leave a division by zero: is it written?
   bool finite(const Array& a) const { return place_.is_random ? all_written(a) : all_finite(a); }

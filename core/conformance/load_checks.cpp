@@ -59,7 +59,7 @@ void later_host(const Trial& trial) {
   const int32_t code = boundary("attn_plugin_main_v1", [&] { return entry(&later.known, &table, &error); });
   hold(code == ATTN_OK && table != nullptr,
        "it refuses a host of minor {} that accepts plugins of minor 0, with code {}: {}", later.known.abi_minor, code,
-       error.message);
+       message_of(error));
 }
 
 // A host of minor 0, whose structs are those of its time, is served or hears in words that it is too old.
@@ -73,8 +73,8 @@ void earlier_host(const Trial& trial) {
   if (code == ATTN_OK) return hold(table != nullptr, "it takes a host of minor 0 and gives no table");
   hold(oldest > 0 && code == ATTN_UNSUPPORTED,
        "it says that it serves hosts of minor {} and later, and refuses one of minor 0 with code {}: {}", oldest, code,
-       error.message);
-  throw RefusedInWords{error.message};
+       message_of(error));
+  throw RefusedInWords{message_of(error)};
 }
 
 constexpr Check all[] = {

@@ -2,14 +2,23 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
 #include <mutex>
 
 #include "core/base/error.hpp"
+#include "core/conformance/runner.hpp"
 
 namespace attnkit::core::conformance {
 
+std::string message_of(const attn_error& error) {
+  const size_t length = strnlen(error.message, sizeof error.message);
+  if (length == sizeof error.message)
+    throw Violation("its message has no NUL within the " + std::to_string(length) + " bytes of attn_error.message");
+  return {error.message, length};
+}
+
 void expect_ok(int32_t code, const attn_error& error) {
-  if (code != ATTN_OK) throw Refused(code, error.where, error.message);
+  if (code != ATTN_OK) throw Refused(code, error.where, message_of(error));
 }
 
 Refused refusal(const std::function<void()>& act) {
@@ -60,15 +69,23 @@ attn_value value_of(const attn_option& option, const Settings& settings) {
 
 }  // namespace
 
-Mechanism::Mechanism(const attn_plugin& plugin, const attn_block& block, const Settings& settings)
+Mechanism::Mechanism(const attn_plugin& plugin, const attn_block& block, const Settings& settings, Copies* given)
     : plugin_(plugin), block_(block) {
   std::vector<attn_value> values;
   for (uint32_t i = 0; i < plugin.n_options; ++i) values.push_back(value_of(*plugin.options[i], settings));
+  const attn_block* of_block = &block;
+  const attn_value* of_values = values.data();
+  if (given) {
+    for (attn_value& v : values)
+      if (v.type == ATTN_TEXT) v.s = given->add("a value's text of create", v.s, std::strlen(v.s) + 1, 1);
+    of_block = given->add("the block of create", of_block, sizeof block, alignof(attn_block));
+    of_values = given->add("the values of create", of_values, values.size() * sizeof(attn_value), alignof(attn_value));
+  }
   attn_mech* mech = nullptr;
   const attn_port* const* ports = nullptr;
   uint32_t n_ports = 0;
   attn_error error = empty_error();
-  expect_ok(boundary("create", [&] { return plugin.create(&block, values.data(), &mech, &ports, &n_ports, &error); }),
+  expect_ok(boundary("create", [&] { return plugin.create(of_block, of_values, &mech, &ports, &n_ports, &error); }),
             error);
   mech_ = std::shared_ptr<attn_mech>(mech, freeing(plugin.destroy, "destroy"));
   ports_.assign(ports, ports + n_ports);

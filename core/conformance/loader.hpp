@@ -38,6 +38,9 @@ struct Later {
   uint64_t unknown = ~uint64_t{0};
 };
 
+// The words of an error.  Throws Violation where they have no NUL.
+std::string message_of(const attn_error& error);
+
 // Throws Refused unless code is ATTN_OK.
 void expect_ok(int32_t code, const attn_error& error);
 
@@ -50,6 +53,10 @@ class Watch {
   virtual ~Watch() = default;
   virtual void before() = 0;
   virtual void after(const char* function) = 0;
+  // Does a piece of the work of a run, all of which is then done on this thread.
+  virtual void task(attn_task fn, uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
+    fn(arg, begin, end, worker);
+  }
 };
 void set_watch(Watch* watch);
 Watch* current_watch();
@@ -96,10 +103,13 @@ const attn_plugin& load(const std::string& path);
 using Setting = std::variant<int64_t, double, bool, std::string>;
 using Settings = std::map<std::string, Setting>;
 
+class Copies;
+
 // One mechanism in one block.  Throws Refused.
 class Mechanism {
  public:
-  Mechanism(const attn_plugin& plugin, const attn_block& block, const Settings& settings = {});
+  // given: create gets copies of the block and the values, which are added there.
+  Mechanism(const attn_plugin& plugin, const attn_block& block, const Settings& settings = {}, Copies* given = nullptr);
   const attn_plugin& plugin() const { return plugin_; }
   const attn_block& block() const { return block_; }
   attn_mech* get() const { return mech_.get(); }

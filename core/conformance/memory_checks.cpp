@@ -1,5 +1,6 @@
 // Laws of memory: a run reads and writes what it was given, all of it, and nothing else.
 #include <cstring>
+#include <optional>
 
 #include "core/conformance/law.hpp"
 
@@ -7,7 +8,8 @@ namespace attnkit::core::conformance {
 
 namespace {
 
-// Runs with everything between fences: whole sequences, padded ones, streams, training.
+// Runs with everything between fences: whole sequences, also long ones and with more keys than queries or fewer, padded
+// ones, streams, training.
 void fences(Law& law) {
   bool ran = false;
   const auto attempt = [&](auto&& act) {
@@ -31,6 +33,20 @@ void fences(Law& law) {
         law.whole(in, call);
       });
   }
+  for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{7, 12}, {12, 7}})
+    if (!law.cross()) {
+      const int64_t n = queries, m = keys;
+      attempt([&] {
+        Inputs in = law.inputs_of(2, n, m);
+        law.whole(in, law.with_totals(call, 2, 12));
+      });
+    }
+  if (!law.draws_options())
+    attempt([&] {
+      const Law narrow = law.narrow();
+      Inputs in = narrow.inputs(1, 300);
+      narrow.whole(in, call);
+    });
   attempt([&] {
     Call padded = law.with_totals(call, 3, 20);
     padded.q_len = {20, 7, 0};
@@ -63,6 +79,20 @@ void fences(Law& law) {
     });
 }
 
+// The block and the values that create was given are gone.
+void given_values(Law& law) {
+  Copies given;
+  const Mechanism mech(law.mech().plugin(), law.mech().block(), law.place().settings, &given);
+  for (const auto& fence : given.fences) fence->forbid();
+  std::optional<Inputs> in;
+  std::optional<Planned> plan;
+  within(given.fences, "fill", [&] { in.emplace(mech, 2, 8, law.keys_for(8), law.place().seed); });
+  Call call = law.with_totals({}, 2, 8);
+  const attn_request request = whole_request(*in, 0, call, 1);
+  within(given.fences, "plan", [&] { law.may_refuse([&] { plan.emplace(mech, request); }); });
+  within(given.fences, "run", [&] { plan->run(*in, call); });
+}
+
 // Nothing of what was in scratch or in the output before shows in the output.
 void scratch(Law& law) {
   Inputs in = law.inputs(law.drawn(2, 1, 4), law.length(33));
@@ -92,6 +122,8 @@ void within_bounds(Law& law) {
 constexpr Check all[] = {
     {"memory", "fences", "a run touches no byte beside its tensors, scratch, state and arrays, and changes no input",
      nullptr, fences, kAnywhere, Draws::options, true},
+    {"memory", "values", "the block and the values that create was given are not touched after it", nullptr,
+     given_values, kAnywhere, Draws::one, true},
     {"memory", "scratch", "what was in scratch before does not show", nullptr, scratch},
     {"memory", "bounds", "a plan serves every run within its bounds, with the same bits", nullptr, within_bounds},
 };

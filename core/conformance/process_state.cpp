@@ -1,5 +1,6 @@
 #include "core/conformance/process_state.hpp"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <cfenv>
 #include <clocale>
 #include <filesystem>
+#include <fstream>
 
 #include "core/conformance/check.hpp"
 
@@ -37,6 +39,21 @@ int entries(const char* folder) {
   return count;
 }
 
+// Numbers of the processes that this one started, those that have ended and were not waited for included.
+std::string children() {
+  std::string out, number;
+  std::error_code bad;
+  for (std::filesystem::directory_iterator it("/proc/self/task", bad), end; !bad && it != end; it.increment(bad))
+    for (std::ifstream file(it->path() / "children"); file >> number;) out += number + ' ';
+  return out;
+}
+
+std::string processors() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return {};
+  return {reinterpret_cast<const char*>(&set), sizeof set};
+}
+
 std::string settings() {
   std::error_code bad;
   std::string out = std::filesystem::current_path(bad).string() + '\n' + std::setlocale(LC_ALL, nullptr);
@@ -60,6 +77,8 @@ FailAllocation allocation_failure() { return failure; }
 ProcessState::ProcessState()
     : signals_(signals()),
       settings_(settings()),
+      children_(children()),
+      processors_(processors()),
       threads_(entries("/proc/self/task")),
       files_(entries("/proc/self/fd")) {
 #if defined(__x86_64__)
@@ -80,6 +99,9 @@ std::string ProcessState::changes_to(const ProcessState& later, uint32_t kinds) 
   if ((kinds & kSignals) && signals_ != later.signals_) return "changed what a signal does, or which are blocked";
   if ((kinds & kThreads) && threads_ != later.threads_)
     return fmt::format("started threads, or ended some: {} before and {} after", threads_, later.threads_);
+  if ((kinds & kThreads) && children_ != later.children_)
+    return fmt::format("started processes, or ended some: \"{}\" before and \"{}\" after", children_, later.children_);
+  if ((kinds & kThreads) && processors_ != later.processors_) return "changed on which processors its thread may run";
   if ((kinds & kFiles) && files_ != later.files_)
     return fmt::format("opened files, or closed some: {} before and {} after", files_, later.files_);
   if ((kinds & kSettings) && settings_ != later.settings_)
@@ -87,9 +109,15 @@ std::string ProcessState::changes_to(const ProcessState& later, uint32_t kinds) 
   return {};
 }
 
-void StateWatch::after(const char* function) {
+void StateWatch::task(attn_task fn, uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
+  const ProcessState before;
+  fn(arg, begin, end, worker);
+  compare(before, "a task of run");
+}
+
+void StateWatch::compare(const ProcessState& before, const char* function) {
   if (!change_.empty()) return;
-  const std::string change = state_->changes_to(ProcessState(), kinds_);
+  const std::string change = before.changes_to(ProcessState(), kinds_);
   if (!change.empty()) change_ = std::string(function) + " " + change;
 }
 

@@ -23,8 +23,8 @@ void set_allocator(CountAllocations count, FailAllocation fail);
 CountAllocations allocation_counter();
 FailAllocation allocation_failure();
 
-// The floating-point modes of this thread, what each signal does, threads, open files, the working directory, the
-// environment and the locale.
+// The floating-point modes of this thread, what each signal does, threads, children and the processors that this thread
+// may use, open files, the working directory, the environment and the locale.
 class ProcessState {
  public:
   ProcessState();
@@ -35,7 +35,7 @@ class ProcessState {
  private:
   uint32_t modes_ = 0;  // MXCSR, FPCR, or the rounding alone
   uint16_t x87_ = 0;
-  std::string signals_, settings_;
+  std::string signals_, settings_, children_, processors_;
   int threads_ = 0, files_ = 0;
 };
 
@@ -45,11 +45,13 @@ class StateWatch : public Watch {
   explicit StateWatch(uint32_t kinds) : kinds_(kinds) { set_watch(this); }
   ~StateWatch() override { set_watch(nullptr); }
   void before() override { state_.emplace(); }
-  void after(const char* function) override;
+  void after(const char* function) override { compare(*state_, function); }
+  void task(attn_task fn, uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) override;
   // Throws Violation with that change.
   void check() const;
 
  private:
+  void compare(const ProcessState& before, const char* function);
   uint32_t kinds_;
   std::optional<ProcessState> state_;
   std::string change_;

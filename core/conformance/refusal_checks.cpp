@@ -35,7 +35,7 @@ void hold_refused(const Law& law, const attn_request& r, const char* what) {
   hold(error.code == code && error.where == -1, "plan refuses {} with code {} and its error holds {} about {}", what,
        code, error.code, error.where);
   hold(longer.unknown == ~uint64_t{0}, "plan writes past the attn_error that it knows");
-  const std::string message(error.message, strnlen(error.message, sizeof error.message));
+  const std::string message = message_of(error);
   hold(message.size() > 10 && message.find('\n') == std::string::npos,
        "plan refuses {} and not in words of one line, but with \"{}\"", what, message);
   hold(ask(nullptr, nullptr) == code, "plan refuses {} otherwise where plan and error are NULL", what);

@@ -15,6 +15,8 @@ Bytes::Bytes(uint64_t size, int fill)
       raw_(static_cast<unsigned char*>(
                std::aligned_alloc(ATTN_ALIGN, (size + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN + 2 * ATTN_ALIGN)),
            std::free) {
+  if (!raw_)
+    throw Violation("it needs " + std::to_string(size) + " bytes of scratch, of state or to save, more than there is");
   std::memset(raw_.get(), 0xA5, ATTN_ALIGN);
   std::memset(raw_.get() + ATTN_ALIGN, fill, size);
   std::memset(raw_.get() + ATTN_ALIGN + size, 0xA5, ATTN_ALIGN);
@@ -88,18 +90,25 @@ Refused refusal(const Mechanism& mech, const attn_request& request) {
 
 namespace {
 
-// Hands pieces of at least grain to threads; `pool` is a pointer to the number of workers.
+// Hands pieces of grain, grain + 1 and grain + 2 by turns to threads, all to the only one; `pool` is a pointer to the
+// number of workers.
 void parallel_for(uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintptr_t arg) {
   const auto workers = *reinterpret_cast<const uint32_t*>(pool);
-  if (workers == 1) {
-    for (int64_t begin = 0; begin < n; begin += grain) fn(arg, begin, std::min(begin + grain, n), 0);
+  if (n <= 0) return;
+  if (workers == 1) return fn(arg, 0, n, 0);
+  grain = std::max<int64_t>(grain, 1);
+  const auto begin = [=](int64_t piece) { return piece * (grain + 1) - (piece % 3 != 0); };
+  const auto end = [=](int64_t piece) { return n - begin(piece + 1) < grain ? n : begin(piece + 1); };
+  const auto is_there = [=](int64_t piece) { return piece == 0 || n - begin(piece) >= grain; };
+  if (Watch* const watch = current_watch()) {
+    for (int64_t i = 0; is_there(i); ++i) watch->task(fn, arg, begin(i), end(i), static_cast<uint32_t>(i % workers));
     return;
   }
   std::atomic<int64_t> next{0};
   std::vector<std::thread> threads;
   for (uint32_t w = 0; w < workers; ++w)
     threads.emplace_back([&, w] {
-      for (int64_t begin; (begin = next.fetch_add(grain)) < n;) fn(arg, begin, std::min(begin + grain, n), w);
+      for (int64_t i; is_there(i = next++);) fn(arg, begin(i), end(i), w);
     });
   for (auto& thread : threads) thread.join();
 }
@@ -172,7 +181,7 @@ template <class Real>
 void Bound<Real>::call_plugin(const attn_run& run) {
   attn_error error = empty_error();
   const int32_t code = boundary("run", [&] { return plan_.mech().plugin().run(plan_.get(), &run, &error); });
-  if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+  if (code != ATTN_OK) throw RefusedRun(code, error.where, message_of(error));
 }
 
 void* Copies::add_bytes(const std::string& what, void* from, uint64_t bytes, uint64_t alignment) {

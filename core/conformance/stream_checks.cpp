@@ -145,6 +145,34 @@ void grows(Law& law) {
        "a state that was grown gives other bits");
 }
 
+void apart(Law& law) {
+  const int64_t n = law.length(20);
+  Inputs in = law.inputs(2, n);
+  const Planned plan = law.stream_plan(2, n, n);
+  const Array all = law.may_refuse([&] { return law.whole(in, law.with_totals({}, 2, n)); });
+  const Arena arena(plan.info().state_bytes, 2);
+  int64_t known = 0;
+  for (const int64_t chunk : law.chunks(n, 7)) {
+    Call append = law.step(known, chunk, arena, 2, n);
+    append.queries = 0;
+    plan.run(in, append);
+    known += chunk;
+    Call read = law.step(known, 0, arena, 2, n);
+    read.k_from = 0;
+    read.q_from = known - 1;
+    read.queries = 1;
+    read.q_pos.assign(2, static_cast<int32_t>(known - 1));
+    const Array got = plan.run(in, read);
+    Ratio ratio;
+    for (int64_t b = 0; b < got.batch; ++b)
+      for (int64_t h = 0; h < got.heads; ++h)
+        for (int64_t c = 0; c < got.width; ++c) ratio.add(got.at(b, h, 0, c), all.at(b, h, known - 1, c));
+    hold(ratio() <= kGate,
+         "the query after {} keys, which were appended without one, is {:.2g} from the whole, at most {:.2g}", known,
+         ratio(), kGate);
+  }
+}
+
 void own_positions(Law& law) {
   const int64_t n = law.drawn(24, 5, 40);
   Inputs in = law.inputs(3, n);
@@ -174,8 +202,9 @@ void slots(Law& law) {
   const int64_t n = 24;
   Inputs in = law.inputs(3, n);
   const Planned plan = law.stream_plan(3, n, n);
-  const Arena ordered(plan.info().state_bytes, 5), mixed(plan.info().state_bytes, 5);
-  const std::vector<int32_t> all = law.order({4, 0, 2, 1, 3}), order(all.begin(), all.begin() + 3);
+  const std::vector<int32_t> all = law.order({11, 0, 2, 1, 3, 4, 5, 6, 7, 8, 9, 10});
+  const std::vector<int32_t> order(all.begin(), all.begin() + 3);
+  const Arena ordered(plan.info().state_bytes, 3), mixed(plan.info().state_bytes, 12);
   const std::vector<int32_t> others(all.begin() + 3, all.end());
   for (const int32_t free : others) std::memset(mixed.row(free), 0x5C, mixed.row_bytes);
   plan.run(in, law.step(0, 20, ordered, 3, n));
@@ -218,20 +247,29 @@ void empty_runs(Law& law) {
   hold(std::memcmp(before.data(), arena.row(0), before.size()) == 0, "a run that appends nothing changes the state");
 }
 
-void rewinds(Law& law) {
-  const int64_t n = 20;
+// Six keys more than are known, and back.  False where it does not say that it rewinds.
+bool hold_rewinds(const Law& law, int64_t known) {
+  const int64_t n = known + 10, chunk = std::min<int64_t>(n, 500);
+  const Planned plan = law.stream_plan(1, chunk, n);
+  if ((plan.info().flags & ATTN_REWINDS) == 0) return false;
   Inputs in = law.inputs(1, n), other = law.inputs(1, n, 6);
   for (size_t p = 0; p < in.arrays.size(); ++p)
     if (law.port(p).kind == ATTN_AUX_IN) other.arrays[p] = in.arrays[p];  // constant while a stream lasts
-  const Planned plan = law.stream_plan(1, n, n);
   const Arena straight(plan.info().state_bytes, 1), detour(plan.info().state_bytes, 1);
-  plan.run(in, law.step(0, 10, straight, 1, n));
-  plan.run(in, law.step(0, 10, detour, 1, n));
-  plan.run(other, law.step(10, 6, detour, 1, n));
-  const bool same = same_bits(law.probe(plan, in, straight, 10, n), law.probe(plan, in, detour, 10, n));
-  const bool says = (plan.info().flags & ATTN_REWINDS) != 0;
-  hold(same || !says, "it says ATTN_REWINDS, and a run with a smaller k_pos does not undo what was appended after it");
-  hold(says || !same, "a run with a smaller k_pos undoes what was appended after it, and it does not say ATTN_REWINDS");
+  for (int64_t from = 0; from < known; from += chunk)
+    plan.run(in, law.step(from, std::min(chunk, known - from), straight, 1, n));
+  std::memcpy(detour.row(0), straight.row(0), straight.row_bytes);
+  plan.run(other, law.step(known, 6, detour, 1, n));
+  hold(same_bits(law.probe(plan, in, straight, known, n), law.probe(plan, in, detour, known, n)),
+       "it says ATTN_REWINDS, and a run with k_pos {} does not undo what was appended after it", known);
+  return true;
+}
+
+// Keys wrap around where only so many are kept, in the narrow block as stream.long has it.
+void rewinds(Law& law) {
+  bool says = hold_rewinds(law, 10);
+  law.also_narrow([&](const Law& narrow) { says |= hold_rewinds(narrow, 4000); });
+  if (!says) throw NotApplicable{"it does not say ATTN_REWINDS"};
 }
 
 // A host may keep a state where bytes get lost, and hand back others.
@@ -320,6 +358,8 @@ constexpr Check all[] = {
      kStreams, Draws::blocks},
     {"stream", "prefill", "a prompt at once, then row by row, equals the whole", nullptr, prefill, kStreams,
      Draws::blocks},
+    {"stream", "apart", "keys appended without a query, and queries read without a key, equal the whole", nullptr,
+     apart, kDecoder, Draws::blocks},
     {"stream", "workers", "no bit of a stream depends on the number of workers", nullptr, workers, kStreams},
     {"stream", "many_steps", "400 steps stay as accurate as one", nullptr, many_steps, kStreams, Draws::none},
     {"stream", "long", "4096 rows stay as accurate as one", nullptr, long_stream, kStreams, Draws::none},
@@ -334,7 +374,7 @@ constexpr Check all[] = {
     {"stream", "shared_keys", "a head of keys for several heads of queries is as good as one repeated for each",
      nullptr, shared_keys, kStreams, Draws::none},
     {"stream", "empty_runs", "a run that appends nothing leaves the state as it is", nullptr, empty_runs, kStreams},
-    {"stream", "rewinds", "it says ATTN_REWINDS if and only if it rewinds", nullptr, rewinds, kStreams, Draws::none},
+    {"stream", "rewinds", "where it says ATTN_REWINDS it rewinds", nullptr, rewinds, kStreams, Draws::none},
     {"stream", "any_state",
      "whatever the bytes of a state, a run ends, touches nothing else and leaves other rows as they are", nullptr,
      any_state, kStreams},
@@ -347,13 +387,21 @@ constexpr Check all[] = {
 const std::span<const Check> stream_checks = all;
 
 std::string state_of(const std::string& file, uint32_t role) {
-  const Law law(places_of({file}, "", role, Draws::none).at(0));
-  const int64_t n = 40;
-  Inputs in = law.inputs(1, n);
-  const Planned plan = law.stream_plan(1, n, n);
-  const Arena arena(plan.info().state_bytes, 1);
-  plan.run(in, law.step(0, 20, arena, 1, n));
-  return {arena.row(0), arena.row_bytes};
+  const auto state = [](const Place& place) -> std::string {
+    const Law law(place);
+    const int64_t n = 40;
+    Inputs in = law.inputs(1, n);
+    const Planned plan = law.stream_plan(1, n, n);
+    const Arena arena(plan.info().state_bytes, 1);
+    plan.run(in, law.step(0, 20, arena, 1, n));
+    return {arena.row(0), arena.row_bytes};
+  };
+  const Place place = places_of({file}, "", role, Draws::none).at(0);
+  try {
+    return state(place);
+  } catch (const RefusedInWords&) {
+    return state(of_equal_widths(place));
+  }
 }
 
 }  // namespace attnkit::core::conformance

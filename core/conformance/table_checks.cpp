@@ -30,7 +30,8 @@ void options(const Trial& trial) {
 
 void ports(Law& law) {
   for (const attn_port* port : law.mech().ports()) {
-    hold(port->doc != nullptr && std::strlen(port->doc) > 3, "port {} has no description", port->name);
+    const std::string doc = port->doc != nullptr ? port->doc : "";
+    hold(doc.size() > 3, "port {} is described as \"{}\": say in more than 3 bytes what it holds", port->name, doc);
     const bool sequence = port->kind <= ATTN_OUTPUT, aux = port->kind >= ATTN_AUX_IN;
     if (sequence || aux)
       hold(port->ndim == 4 && port->shape[0] == 0 && port->shape[3] > 0 &&

@@ -67,7 +67,7 @@ void Training<Real>::backward(Gradients<Real>& grads, uint32_t workers) {
     if (!call_.later) grad.known.struct_size = sizeof(attn_grad);
     attn_error error = empty_error();
     const int32_t code = boundary("backward", [&] { return mech.plugin().backward(plan_.get(), &grad.known, &error); });
-    if (code != ATTN_OK) throw RefusedRun(code, error.where, error.message);
+    if (code != ATTN_OK) throw RefusedRun(code, error.where, message_of(error));
   };
   if (call_.fenced) {
     FencedRun fenced(mech, run, call_, bound_.saved.size());

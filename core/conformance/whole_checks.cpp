@@ -46,16 +46,20 @@ void repeats_often(Law& usual) {
   }
 }
 
+void hold_workers(const Law& law, int64_t batch, int64_t n, std::initializer_list<uint32_t> numbers) {
+  Inputs in = law.inputs(batch, n);
+  const Array one = law.may_refuse([&] { return law.whole(in); });
+  for (const uint32_t usual : numbers) {
+    const uint32_t workers = law.workers(usual);
+    hold(same_bits(one, law.whole(in, {}, workers)), "{} workers give other bits than one, {} queries", workers, n);
+  }
+}
+
 // More heads than workers, and fewer.
 void any_workers(Law& law) {
-  for (const auto& [batch, n] : {std::pair(law.drawn(5, 1, 8), law.length(100)), {1, law.drawn(300, 200, 400)}}) {
-    Inputs in = law.inputs(batch, n);
-    const Array one = law.may_refuse([&] { return law.whole(in); });
-    for (const uint32_t usual : {2u, 3u, 5u, 8u}) {
-      const uint32_t workers = law.workers(usual);
-      hold(same_bits(one, law.whole(in, {}, workers)), "{} workers give other bits than one, {} queries", workers, n);
-    }
-  }
+  hold_workers(law, law.drawn(5, 1, 8), law.length(100), {2, 3, 5, 8});
+  hold_workers(law, 1, law.drawn(300, 200, 400), {2, 3, 5, 8});
+  law.also_narrow([](const Law& narrow) { hold_workers(narrow, 40, 6, {33}); });
 }
 
 void any_layout(Law& law) {
@@ -67,6 +71,11 @@ void any_layout(Law& law) {
     Inputs in = law.inputs(batch, n, 0, layout);
     hold(same_bits(out, law.whole(in)), "tensors in {} strides give other bits than those of a model", what);
   }
+  Inputs shared = law.inputs(batch, n, 0, Layout::kShared);
+  for (size_t p = 0; p < model.arrays.size(); ++p)
+    if (is_taken(law.port(p))) model.arrays[p].set([&](auto... at) { return shared.arrays[p].at(at...); });
+  hold(same_bits(law.whole(model), law.whole(shared)),
+       "one sequence for all rows of a batch (stride 0) gives other bits than a copy for each");
 }
 
 void scales(Law& law) {
@@ -75,7 +84,8 @@ void scales(Law& law) {
   Array out = law.may_refuse([&] { return law.whole(in); });
   for (float& x : in["v"].data()) x *= 256;
   for (float& x : out.data()) x *= 256;
-  hold(same_bits(out, law.whole(in)), "256 times the values is not 256 times the output, bit for bit");
+  if (!same_bits(out, law.whole(in)))
+    law.remark = "256 times the values is not 256 times the output, bit for bit: it is not linear in them";
 }
 
 // Of random options.
@@ -102,11 +112,18 @@ void nan_in_queries(Law& law) {
 }
 
 void nan_in_keys(Law& law) {
-  Inputs in = law.inputs(1, 64);
-  for (size_t i = 0; i < in.arrays.size(); ++i)
-    if (law.port(i).kind == ATTN_KEY) spoil(in.arrays[i]);
-  const Array out = law.may_refuse([&] { return law.whole(in); });
-  hold(std::isnan(out.at(0, out.heads - 1, 63, 0)), "NaN in key 40 is swallowed");
+  const auto with_key_40 = [&](float factor) {
+    Inputs in = law.inputs(1, 64);
+    for (size_t p = 0; p < in.arrays.size(); ++p)
+      for (int64_t c = 0; law.port(p).kind == ATTN_KEY && c < in.arrays[p].width; ++c)
+        in.arrays[p].at(0, in.arrays[p].heads - 1, 40, c) *= factor;
+    return law.may_refuse([&] { return law.whole(in); });
+  };
+  const Array out = with_key_40(std::numeric_limits<float>::quiet_NaN());
+  bool reached = false;
+  for (int64_t i = 0; i < out.rows; ++i) reached = reached || std::isnan(out.at(0, out.heads - 1, i, 0));
+  // No query may look that far.
+  hold(reached || same_bits(with_key_40(1), with_key_40(-2)), "NaN in key 40 is swallowed");
 }
 
 void at_once(Law& law) {
@@ -138,6 +155,28 @@ void long_sequence(Law& law) {
   Inputs in = law.inputs_of(1, n, n);
   const Array out = law.may_refuse([&] { return law.whole(in, {}, 2); });
   hold(law.finite(out), "an output of {} rows is not written or not finite", n);
+}
+
+// Some queries and all keys, without state: each sees what it would among all queries.
+void some_queries(Law& law) {
+  const int64_t n = law.drawn(33, 3, 50), first = law.drawn(15, 1, n - 1), count = law.drawn(10, 1, n - first);
+  Inputs in = law.inputs(2, n);
+  const Call call = law.with_totals({}, 2, n);
+  const Array all = law.may_refuse([&] { return run_whole(in, 0, call); });
+  Call some = call;
+  some.queries = count;
+  some.keys = n;
+  some.q_from = first;
+  some.q_pos.assign(2, static_cast<int32_t>(first));
+  const uint32_t totals = ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
+  const Array got = Planned(law.mech(), make_request(2, count, n, totals)).run(in, some);
+  Ratio ratio;
+  for (int64_t b = 0; b < got.batch; ++b)
+    for (int64_t h = 0; h < got.heads; ++h)
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t c = 0; c < got.width; ++c) ratio.add(got.at(b, h, i, c), all.at(b, h, first + i, c));
+  hold(ratio() <= kGate, "queries {} to {} of {} without the others are {:.2g} from those with them, at most {:.2g}",
+       first, first + count, n, ratio(), kGate);
 }
 
 void no_keys(Law& law) {
@@ -192,10 +231,7 @@ void shared_keys(Law& law) {
   hold(error <= kGate, "keys that heads share are off by {:.1e} from keys that are repeated", error);
 }
 
-// The f32 form and the f64 one, which gradients are checked with, compute the same.
-void precision(Law& law) {
-  if (!law.mech().plugin().backward) throw NotApplicable{"it has no f64 form"};
-  const int64_t n = law.length(33);
+double precision_of(const Law& law, int64_t n) {
   Inputs in = law.inputs(2, n);
   const Call call = law.with_totals({}, 2, n);
   const Array got = law.may_refuse([&] { return run_whole(in, 0, call); });
@@ -209,8 +245,16 @@ void precision(Law& law) {
         for (int64_t c = 0; c < got.width; ++c) ratio.add(got.at(b, h, i, c), want.at(b, h, i, c));
   // Options that are drawn may leave sums that cancel.
   const double gate = law.draws_options() ? kDrawnGate : kGate;
-  hold(ratio() <= gate, "f32 is {:.2g} from f64, at most {:.2g}", ratio(), gate);
-  law.measured["f32_error"] = std::to_string(1e9 * ratio()) + "e-9";
+  hold(ratio() <= gate, "f32 is {:.2g} from f64 with {} queries, at most {:.2g}", ratio(), n, gate);
+  return ratio();
+}
+
+// The f32 form and the f64 one, which gradients are checked with, compute the same.
+void precision(Law& law) {
+  if (!law.mech().plugin().backward) throw NotApplicable{"it has no f64 form"};
+  const double error = precision_of(law, law.length(33));
+  law.also_narrow([](const Law& narrow) { precision_of(narrow, 300); });
+  law.measured["f32_error"] = std::to_string(1e9 * error) + "e-9";
 }
 
 // In 16 bits, where it takes them: as near to f32, which gets the same numbers, as rounding the output lets it.
@@ -255,10 +299,11 @@ constexpr Check all[] = {
     {"whole", "layout", "no bit depends on the strides and the alignment of tensors", nullptr, any_layout},
     {"whole", "one_row", "a sequence of one row is one", nullptr, one_row},
     {"whole", "long", "4096 rows are possible where any length is", nullptr, long_sequence, kAnywhere, Draws::one},
-    {"whole", "scales", "values times a power of two give that multiple of the output, exactly", nullptr, scales,
-     kAnywhere, Draws::none},
+    {"whole", "scales", "values times a power of two give that multiple of the output, exactly; if not, a remark",
+     nullptr, scales, kAnywhere, Draws::none},
     {"whole", "nan_in_queries", "NaN in a query reaches its row", nullptr, nan_in_queries, kAnywhere, Draws::none},
-    {"whole", "nan_in_keys", "NaN in a key is not swallowed", nullptr, nan_in_keys, kAnywhere, Draws::none},
+    {"whole", "nan_in_keys", "NaN in a key that is read is not swallowed", nullptr, nan_in_keys, kAnywhere,
+     Draws::none},
     {"whole", "extremes", "numbers of any size give the same bits each time, zeros finite ones", nullptr, extremes,
      kAnywhere, Draws::none},
     {"whole", "shared_keys", "a head of keys for several heads of queries is as good as one repeated for each", nullptr,
@@ -269,6 +314,8 @@ constexpr Check all[] = {
      Draws::none},
     {"whole", "later_structs", "longer structs, of a later minor, give the same bits", nullptr, later_structs,
      kAnywhere, Draws::none},
+    {"whole", "some_queries", "in a causal block queries at any position give the rows that they give among all",
+     nullptr, some_queries, kDecoder, Draws::blocks},
     {"whole", "no_keys", "queries that see no key give rows of zeros", nullptr, no_keys, kCross},
 };
 

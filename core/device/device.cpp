@@ -7,6 +7,9 @@ std::shared_ptr<Device> Device::open(int32_t id) {
   device->table_ = &load_device_library();
   attn_error err = empty_error();
   device->check(device->table_->open(id, &device->handle_, &err), err);
+  DeviceInfo info{};
+  device->check(device->table_->describe(device->handle_, &info, &err), err);
+  device->name_ = info.name;
   return device;
 }
 
@@ -18,9 +21,9 @@ void Device::check(int32_t code, const attn_error& err) const {
   if (code != ATTN_OK) check_plugin(code, err, "the CUDA device");
 }
 
-void Device::make_current() const {
+CurrentDevice::CurrentDevice(const Device& device) : device_(device) {
   attn_error err = empty_error();
-  check(table_->make_current(handle_, &err), err);
+  device.check(device.table_->make_current(device.handle_, &former_, &err), err);
 }
 
 DeviceMemory::DeviceMemory(const Device& device, uint64_t bytes) : device_(&device), bytes_(bytes) {

@@ -27,11 +27,12 @@ class Device : public std::enable_shared_from_this<Device> {
     attn_error err = empty_error();
     check((table_->*function)(handle_, arguments..., &err), err);
   }
-  void make_current() const;  // for the calling thread
   void release(void* memory) const { table_->release(handle_, memory); }
   const DeviceTable& table() const { return *table_; }
+  const std::string& name() const { return name_; }
 
  private:
+  friend class CurrentDevice;
   friend class DeviceMemory;
   friend class PinnedMemory;
   friend class Stream;
@@ -40,6 +41,20 @@ class Device : public std::enable_shared_from_this<Device> {
 
   const DeviceTable* table_ = nullptr;
   DeviceHandle* handle_ = nullptr;
+  std::string name_;
+};
+
+// The device is that of the calling thread while this lives; then the former one is, which other CUDA of the process
+// counts on.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const Device& device);
+  ~CurrentDevice() { device_.table_->make_former_current(former_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+
+ private:
+  const Device& device_;
+  int32_t former_ = 0;
 };
 
 // Memory of a device, contents undefined.  Its device must outlive it.
@@ -123,5 +138,6 @@ class Stream {
 
 // The table of the library that is found; its version is checked.  Throws Error (ATTN_DEVICE).
 const DeviceTable& load_device_library();
+std::string file_of(const DeviceTable& table);
 
 }  // namespace attnkit::core

@@ -57,4 +57,9 @@ const DeviceTable& load_device_library() {
   return *found;
 }
 
+std::string file_of(const DeviceTable& table) {
+  Dl_info info{};
+  return dladdr(&table, &info) != 0 && info.dli_fname ? info.dli_fname : "";
+}
+
 }  // namespace attnkit::core

@@ -81,8 +81,10 @@ struct DeviceTable {
   int32_t (*open)(int32_t id, DeviceHandle** device, attn_error* err);
   void (*close)(DeviceHandle* device);
   int32_t (*describe)(const DeviceHandle* device, DeviceInfo* info, attn_error* err);
-  // Makes the device the one of the calling thread, which plugins count on.
-  int32_t (*make_current)(const DeviceHandle* device, attn_error* err);
+  // Makes the device the one of the calling thread, which plugins count on; former: the one before.  No other function
+  // changes it for longer than the call.
+  int32_t (*make_current)(const DeviceHandle* device, int32_t* former, attn_error* err);
+  void (*make_former_current)(int32_t former);
 
   // Memory and streams.  to_host and wait wait for the stream; from_host has taken the bytes when it returns unless
   // they are of allocate_host.  Addresses are multiples of 256.

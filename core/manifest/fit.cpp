@@ -140,7 +140,7 @@ std::string places_text(const std::vector<const Cell*>& cells, const Manifest& m
 std::string first_aid(const Cell& cell, const Verdict& verdict, const Reading& to) {
   const BlockChoice& choice = cell.choice;
   if (verdict.growing && choice.role == ATTN_DECODER_CROSS && !to.manifest.stream->replay)
-    return "set replay = true in [stream] (attnkit stream: --replay), or ";
+    return "set replay = true in [stream] (where the manifest has none: attnkit stream --replay), or ";
   if (verdict.growing && choice.role == ATTN_ENCODER_SELF)
     return "set causal = false of the encoder, which then runs anew at each read, or ";
   const uint32_t totals = known_totals(to, choice);

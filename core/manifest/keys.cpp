@@ -41,7 +41,8 @@ constexpr KeyRule keys[] = {
      "bias; `qkv`: those that make q, k and v; `all_but_k`: all but those that make k.  What only one mechanism "
      "projects is as `v`"},
     {"model", "norm", T::choice, "pre", "pre|post", "norm before or after each sublayer"},
-    {"model", "final_norm", T::boolean, "", "a norm behind the last layer of each stack; absent: with norm = \"pre\""},
+    {"model", "final_norm", T::boolean, "",
+     "a norm behind the last layer of each stack; absent: true where norm = \"pre\""},
     {"model", "norm_type", T::choice, "layer", "layer|rms",
      "`layer`: layer norm; `rms`: divided by the root mean square, without mean and bias"},
     {"model", "norm_eps", T::number, "1e-05", 1e-15, 1, "what every norm adds to the variance or mean square"},
@@ -120,12 +121,13 @@ constexpr KeyRule keys[] = {
     {"model.encoder", "more_tokens", T::texts, "",
      "SentencePiece: tokens behind the file's, or behind those of `ids` or of fairseq's numbering, in order"},
     {"model.encoder", "begin", T::text, "",
-     "all but `longest`: the token before every text, such as its language; absent: those that the file puts there"},
+     "with any tokenizer but `longest`: the token before every text, such as its language; absent: those that the file "
+     "puts there"},
     {"model.encoder", "vocab_size", T::integer, "", 1, 16777216,
      "rows of the embedding in `file`, where it has more than the vocabulary has tokens"},
     {"model.encoder", "truncate", T::integer, "", 2, 1048576,
-     "all but `longest`: longer texts are cut to this many tokens, at most `max_length`; absent: they are "
-     "refused"},
+     "with any tokenizer but `longest`: longer texts are cut to this many tokens, at most `max_length`; absent: they "
+     "are refused"},
     {"model.encoder", "lowercase", T::boolean, "false",
      "lower-case A to Z of the text before it is split; `wordpiece`: all letters, and strip accents"},
     {"model.encoder", "causal", T::boolean, "false",
@@ -166,16 +168,17 @@ constexpr KeyRule keys[] = {
     {"model.decoder", "numbering", T::choice, "own", "own|fairseq", "as for the encoder"},
     {"model.decoder", "more_tokens", T::texts, "", "as for the encoder"},
     {"model.decoder", "vocab_size", T::integer, "", 1, 16777216,
-     "all but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
+     "with any tokenizer but `longest`: rows of the embedding, where it has more than the vocabulary has tokens"},
     {"model.decoder", "max_length", T::integer, "", 1, 1048576,
      "longest target, in tokens, where it is shorter than the model's `max_length`"},
     {"model.decoder", "begin", T::text, "",
-     "all but `longest`: the token before every target; absent: the one that the file puts before a text, or "
-     "none"},
+     "with any tokenizer but `longest`: the token before every target; absent: the one that the file puts before a "
+     "text, or none"},
     {"model.decoder", "zero_begin", T::boolean, "false",
      "the first position is embedded as zeros, whichever token stands there"},
     {"model.decoder", "end", T::text, "",
-     "all but `longest`: the token that ends every target; required where the file puts none behind a text"},
+     "with any tokenizer but `longest`: the token that ends every target; required where the file puts none behind a "
+     "text"},
     {"model.decoder", "more_ends", T::tokens, "",
      "tokens that end a target as well: a session gives the best score of them all to `end`, and -infinity to these"},
     {"model.decoder", "lowercase", T::boolean, "false", "lower-case A to Z of the text before it is split"},

@@ -172,6 +172,11 @@ void DeviceCompute::settle() noexcept {
   }
 }
 
+void DeviceCompute::end() noexcept {
+  settle();
+  current_.reset();
+}
+
 // Work that reads it may be on its way.
 void DeviceCompute::release(void* memory) noexcept {
   settle();
@@ -211,6 +216,7 @@ void DeviceCompute::place(std::initializer_list<const Side*> sides, const Ids* i
   if (packed_.empty())
     for (const Side* side : sides) placed_[side] = {};
   if (packed_.empty()) return;
+  if (packed_.size() > arrays_.bytes()) placed_bytes_ = 0;  // other memory, whatever its address
   char* const to = arrays_.get<char>(static_cast<int64_t>(packed_.size()));
   if (packed_.size() != placed_bytes_ || placed_to_ != to ||
       std::memcmp(packed_.data(), pinned_.data(), packed_.size()) != 0) {
@@ -404,6 +410,17 @@ const float* DeviceCompute::fetched(const float* from, int64_t n) {
   return to;
 }
 
+void DeviceCompute::reserve(const StepResult& result, int64_t rows) {
+  const bool one = result.kind == StepResult::best;
+  const int64_t count = one ? rows : rows * result.count;
+  ids_.resize(static_cast<size_t>(count));
+  top_.resize(static_cast<size_t>(one ? 0 : count));
+  norms_.resize(static_cast<size_t>(one ? 0 : rows));
+  const int64_t all = one ? rows : 2 * count + rows;
+  results_.get<float>(all);
+  seen_.get(bytes_of<float>(all));
+}
+
 // Ids, then scores, then norms.
 void DeviceCompute::enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs) {
   const int64_t count = rows * result.count;
@@ -416,13 +433,8 @@ void DeviceCompute::enqueue(const StepResult& result, const float* scores, int64
   }
 }
 
-void DeviceCompute::fetch(const StepResult& result, int64_t rows) {
-  const bool one = result.kind == StepResult::best;
-  const int64_t count = one ? rows : rows * result.count;
-  ids_.resize(static_cast<size_t>(count));
-  top_.resize(static_cast<size_t>(one ? 0 : count));
-  norms_.resize(static_cast<size_t>(one ? 0 : rows));
-  const int64_t all = one ? rows : 2 * count + rows;
+void DeviceCompute::fetch() {
+  const int64_t all = std::ssize(ids_) + std::ssize(top_) + std::ssize(norms_);
   const auto* from = reinterpret_cast<const char*>(fetched(results_.get<float>(all), all));
   const auto take = [&from](auto& to) {
     const size_t bytes = to.size() * sizeof(to[0]);

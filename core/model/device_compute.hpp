@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -60,8 +61,9 @@ struct StepResult {
 class DeviceCompute final : public Compute, public BufferMemory {
  public:
   explicit DeviceCompute(std::shared_ptr<const DeviceTensors> tensors);
-  // The thread's device, before anything else that a call does.
-  void begin() { device_->make_current(); }
+  // Around all else that a call does: its thread has this device between them, and nothing is under way behind them.
+  void begin() { current_.emplace(*device_); }
+  void end() noexcept;
 
   BufferMemory* memory() override { return this; }
   void* allocate(size_t bytes) override;
@@ -111,13 +113,15 @@ class DeviceCompute final : public Compute, public BufferMemory {
     if (graphs_of_ != now) graphs_.clear();
     graphs_[{rows, result}].ran = true;
   }
-  // The best ids, or the highest scores, of `rows` rows; enqueued, then brought to the host.
+  // The best ids, or the highest scores, of `rows` rows: room for them, before the scores, behind which nothing may
+  // refuse; enqueued, then brought to the host.
+  void reserve(const StepResult& result, int64_t rows);
   void enqueue(const StepResult& result, const float* scores, int64_t rows, int64_t outputs);
   StepResult::Kind kind() const { return norms_.empty() ? StepResult::best : StepResult::top; }  // of what was fetched
   int32_t best(int64_t row) const { return ids_[static_cast<size_t>(row)]; }  // below 0: a score is NaN
   std::vector<Ranked> top(int64_t row) const;                                 // ids as that of best
   const std::vector<float>& norms() const { return norms_; }                  // (rows)
-  void fetch(const StepResult& result, int64_t rows);
+  void fetch();
 
  private:
   static constexpr size_t most_graphs = 64;
@@ -136,6 +140,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
 
   std::shared_ptr<const DeviceTensors> tensors_;
   const Device* device_;
+  std::optional<CurrentDevice> current_;
   Stream stream_;
   PinnedMemory pinned_;  // what `arrays_` was filled from
   PinnedMemory seen_;    // what came from the device

@@ -245,6 +245,8 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
            "[stream]: sources that grow are read on the CPU alone: remove it, or run the model there");
     device = r.device();
   }
+  std::optional<CurrentDevice> current;
+  if (device) current.emplace(*device);
   std::shared_ptr<Model> model(new Model(std::move(runtime), std::move(manifest)));
   const Manifest& m = model->manifest_;
   try {

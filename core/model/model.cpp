@@ -25,6 +25,8 @@ WorkspacePool::Lease Model::lease() const {
   return lease;
 }
 
+const Device* Model::device() const { return tensors_ ? tensors_->device().get() : nullptr; }
+
 const Tokenizer* Model::vocabulary(bool target) const {
   return (target ? decoder_.vocabulary : encoder_.vocabulary).get();
 }

@@ -65,6 +65,7 @@ class Model {
   const Decoder& decoder() const { return decoder_; }
   void logits(Workspace& ws, const float* x, int64_t rows, float* out) const;  // out: on the host
   bool on_device() const { return tensors_ != nullptr; }
+  const Device* device() const;  // NULL: on the CPU
   // On a device: takes the next tokens, one for each row, and leaves their scores in ws.scores.
   void step(Workspace& ws, const StepResult& result) const;
   Arena::Pins pin_states() const;                         // for as long as work on states is under way

@@ -39,7 +39,7 @@ WorkspacePool::Lease WorkspacePool::take() {
 }
 
 void WorkspacePool::give(Workspace* workspace) {
-  if (workspace->device) workspace->device->settle();
+  if (workspace->device) workspace->device->end();
   const size_t own = own_place();
   for (size_t i = 0; i < places_.size(); ++i) {
     Workspace* none = nullptr;

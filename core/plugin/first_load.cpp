@@ -66,7 +66,7 @@ FirstLoads::~FirstLoads() {
     size_t left = all.size();
     for (const auto& [key, known] : all)
       // Of too many, those of this search stay.
-      if (left-- <= max_files || found_.count(key)) text += fmt::format("{}\t{}\t{}\n", key, known.digest, known.harm);
+      if (left-- <= max_files || asked_.count(key)) text += fmt::format("{}\t{}\t{}\n", key, known.digest, known.harm);
     const std::filesystem::path path(cache_);
     std::filesystem::create_directories(path.parent_path());
     std::string temporary = cache_ + ".XXXXXX";
@@ -81,6 +81,7 @@ FirstLoads::~FirstLoads() {
 void FirstLoads::check(const PluginFile& file) {
   if (program_.empty()) return;
   const std::string key = key_of(file);
+  asked_.insert(key);
   auto known = known_.find(key);
   if (known == known_.end()) {
     const std::string digest = sha256_hex(MappedFile::open(file.path)->bytes());

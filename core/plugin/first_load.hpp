@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class FirstLoads {
 
   std::string program_, cache_;
   std::map<std::string, Known> known_, found_;  // by key_of
+  std::set<std::string> asked_;                 // keys of this search
 };
 
 }  // namespace attnkit::core

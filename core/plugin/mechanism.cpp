@@ -224,6 +224,11 @@ void Mechanism::check_ports() const {
       faulty(i, "has the name of another port");
     if (p->kind < ATTN_QUERY || p->kind > ATTN_AUX_OUT) faulty(i, "has an unknown kind");
     if (p->ndim < 1 || p->ndim > 4) faulty(i, "has no 1 to 4 dimensions");
+    const bool is_f32 = p->dtype_code == 2 && p->dtype_bits == 32;
+    const bool is_index = p->dtype_code == 0 && (p->dtype_bits == 32 || p->dtype_bits == 64);
+    if ((p->kind == ATTN_LEARNED && !is_f32) || (p->kind == ATTN_TABLE && !is_f32 && !is_index))
+      faulty(i, fmt::format("has elements of type {}:{}, and is stored as {}", p->dtype_code, p->dtype_bits,
+                            p->kind == ATTN_LEARNED ? "f32 (2:32)" : "f32 (2:32), int32 (0:32) or int64 (0:64)"));
     if (is_sequence(*p) &&
         (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > max_extent || p->shape[3] < 1 || p->shape[3] > max_extent))
       faulty(i, "is a sequence without heads and width");

@@ -122,9 +122,12 @@ Header read_header(const Reader& file) {
   // e_machine lies at the same place in both classes.
   const auto machine = file.read<uint16_t>(offsetof(Header, e_machine), 1, "ELF header")[0];
   if (ident[EI_DATA] != this_order) fail(ATTN_INVALID, "is built for a machine of the other byte order");
-  if (ident[EI_CLASS] != this_class || machine != this_machine)
+  if (machine != this_machine)
     fail(ATTN_INVALID, "is built for {}, this program runs on {}; install the plugin for this machine",
          machine_name(machine), machine_name(this_machine));
+  if (ident[EI_CLASS] != this_class)
+    fail(ATTN_INVALID, "is built for {} with addresses of {} bits, this program has {}; install the plugin for it",
+         machine_name(machine), ident[EI_CLASS] == ELFCLASS32 ? 32 : 64, 8 * sizeof(void*));
   const Header header = file.read<Header>(0, 1, "ELF header")[0];
   if (header.e_type != ET_DYN) fail(ATTN_INVALID, "is no shared library (ELF type {}, not {})", header.e_type, ET_DYN);
   return header;

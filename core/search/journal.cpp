@@ -12,6 +12,7 @@
 #include <ctime>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -34,11 +35,6 @@ bool is_cut_first_line(std::string_view text) {
   const std::string known = beginning();
   const size_t n = std::min(text.size(), known.size());
   return text.find('\n') == text.npos && text.substr(0, n) == std::string_view(known).substr(0, n);
-}
-
-// A search that could not even open its data leaves a first line; whatever it was for, nothing is lost with it.
-bool holds_no_trial(std::string_view text) {
-  return is_cut_first_line(text) || (text.starts_with(beginning()) && text.find('\n') + 1 == text.size());
 }
 
 Descriptor open_locked(const std::string& path, int flags) {
@@ -113,6 +109,18 @@ std::optional<json> trial_of(const std::string& line) {
   json trial = json::parse(line, nullptr, false);
   if (!trial.is_object() || !trial.contains("key") || !trial["key"].is_string()) return std::nullopt;
   return trial;
+}
+
+// A search that ended before it measured anything leaves a first line and probes; whatever it was for, nothing is lost
+// with them.
+bool holds_no_trial(const std::string& text) {
+  if (is_cut_first_line(text)) return true;
+  if (!text.starts_with(beginning())) return false;
+  std::istringstream lines(text.substr(text.find('\n') + 1));
+  for (std::string line; std::getline(lines, line);)
+    if (const auto trial = trial_of(line); !trial || !(*trial)["key"].get<std::string>().starts_with(Journal::probe))
+      return false;
+  return true;
 }
 
 }  // namespace

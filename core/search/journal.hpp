@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/search/worker/channel.hpp"
@@ -17,7 +18,10 @@ namespace attnkit::core::search {
 // lives. Belongs to one thread.  All functions throw Failure (data) whose message names the file.
 class Journal {
  public:
-  // A new journal; a file without a trial counts as none.  The folder is there already.
+  // Begins the keys of trials that ask and measure nothing.
+  static constexpr std::string_view probe = "describe|";
+
+  // A new journal; a file with no trials but probes counts as none.  The folder is there already.
   // When it returns, file and folder have reached the disk.
   static Journal create(const std::string& path, const nlohmann::json& identity);
 

@@ -83,7 +83,8 @@ std::string value_text(const toml::node& node, const std::string& path, const Ed
   fail(Fault::manifest, "{}: dates mean nothing in a manifest", path);
 }
 
-// The manifest anew: what stands before the first table, then every table.  An edit of a whole table is its lines.
+// The manifest anew: what stands before the first table, then every table.  An edit of a whole table is its lines;
+// an empty one takes it out.
 std::string written(const toml::table& root, const Edits& edits) {
   std::string head, tables;
   for (const auto& [key, node] : as_written(root)) {
@@ -92,13 +93,14 @@ std::string written(const toml::table& root, const Edits& edits) {
       head += key_text(key) + " = " + value_text(*node, key, edits) + "\n";
       continue;
     }
-    std::string lines;
-    if (const auto edit = edits.find(key); edit != edits.end())
-      lines = edit->second;
+    const auto edit = edits.find(key);
+    if (edit != edits.end() && edit->second.empty()) continue;
+    tables += "\n[" + key_text(key) + "]\n";  // alone as well: [stream] needs no keys
+    if (edit != edits.end())
+      tables += edit->second;
     else
       for (const auto& [name, entry] : as_written(*table))
-        lines += key_text(name) + " = " + value_text(*entry, key + "." + name, edits) + "\n";
-    if (!lines.empty()) tables += "\n[" + key_text(key) + "]\n" + lines;
+        tables += key_text(name) + " = " + value_text(*entry, key + "." + name, edits) + "\n";
   }
   return head + tables;
 }
@@ -225,8 +227,10 @@ std::string ManifestText::bundled(const Space& space, const Placement& placement
                                   const std::map<std::string, std::string>& paths, const std::string& sha256,
                                   const std::string& comment, const std::string& type) const {
   std::string weights = fmt::format("file = {}\nsha256 = {}\n", quoted(paths.at("weights.file")), quoted(sha256));
-  const auto own = parse(toml_).at_path("weights.type").value<std::string>();
+  const toml::table root = parse(toml_);
+  const auto own = root.at_path("weights.type").value<std::string>();
   if (own || !type.empty()) weights += fmt::format("type = {}\n", quoted(type.empty() ? *own : type));
+  if (root.at_path("weights.tf32").value_or(false)) weights += "tf32 = true\n";
   Edits edits = {{"weights", weights}};
   for (const auto& [key, path] : paths) edits[key] = quoted(path);
   return commented(comment) + used_only(toml_, space, placement, std::move(edits));

@@ -181,6 +181,10 @@ double Comparison::boundary(const std::vector<Standing>& all, size_t leader, con
     for (size_t j = 0; j <= i; ++j)
       spread[i * width + j] = spread[j * width + i] =
           std::inner_product(influence(i).begin(), influence(i).end(), influence(j).begin(), 0.0) / n;
+  // Placements that err alike make the matrix singular; deviations are those of what is drawn, so with this in them.
+  double most = 0;
+  for (size_t i = 0; i < width; ++i) most = std::max(most, spread[i * width + i]);
+  for (size_t i = 0; i < width; ++i) spread[i * width + i] += 1e-9 * most + 1e-9;
   // The advantage of a rival over the leader, were the leader the best: its mean and weights in units of its deviation.
   struct Rival {
     size_t place;
@@ -203,10 +207,6 @@ double Comparison::boundary(const std::vector<Standing>& all, size_t leader, con
     rivals.push_back({r, -seen * std::max(0.0, 1 - 1 / square(seen)), t.a / scale, t.b / scale, t.base / scale,
                       t.speed_a / scale, t.speed_b / scale});
   }
-  // Placements that err alike make the matrix singular.
-  double most = 0;
-  for (size_t i = 0; i < width; ++i) most = std::max(most, spread[i * width + i]);
-  for (size_t i = 0; i < width; ++i) spread[i * width + i] += 1e-9 * most + 1e-9;
   cholesky(spread, width);
   std::mt19937_64 random(kSeed);
   std::normal_distribution<double> normal;

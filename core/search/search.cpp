@@ -115,8 +115,8 @@ void Search::probe_lengths() {
   runner_.describe({baseline_}, {1}, 0, take);
   std::erase_if(settings_.lengths, [&](int64_t length) { return length > allowed; });
   if (settings_.length > allowed)
-    fail(Fault::usage, "length {} is beyond the model's max_length {}: {}", settings_.length, allowed,
-         longest.reason.empty() ? "its decoder has a limit of its own" : longest.reason);
+    fail(Fault::usage, "length {0} is beyond the model's max_length {1}: choose --length N of at most {1}",
+         settings_.length, allowed);
 }
 
 void Search::measure(const std::vector<Record*>& records, int64_t examples, int blocks) {

@@ -267,7 +267,7 @@ void TrialRunner::describe(const std::vector<Record*>& records, const std::vecto
   std::vector<Task> tasks;
   for (Record* r : records)
     tasks.push_back({r,
-                     fmt::format("describe|{}|{}|{}", r->id, fmt::join(lengths, ","), max_length),
+                     fmt::format("{}{}|{}|{}", Journal::probe, r->id, fmt::join(lengths, ","), max_length),
                      {{"kind", "describe"}, {"toml", toml_of(r->placement, {max_length})}, {"lengths", lengths}},
                      [r, &take](const Json& result) { take(*r, result); }});
   run("probing", pool_, tasks);

@@ -76,7 +76,6 @@ Arena::~Arena() {
 void Arena::grow() {
   const int64_t slots = std::max(min_slots, 2 * slots_);
   std::vector<DeviceMemory> blocks;
-  device_->make_current();
   for (const uint64_t b : row_bytes_) blocks.emplace_back(*device_, b * static_cast<uint64_t>(slots));
   const std::unique_lock lock(moving_);
   for (size_t b = 0; b < blocks.size(); ++b) {
@@ -96,7 +95,6 @@ template <class F>
 void Arena::on_device(F&& enqueue) const {
   const std::shared_lock pinned = pin();
   const std::lock_guard lock(stream_mutex_);
-  device_->make_current();
   enqueue();
   stream_->wait();
 }

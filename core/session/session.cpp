@@ -582,10 +582,10 @@ void Session::Steps::write(std::span<Session* const> sessions, const Ids& tokens
   const Arena::Pins pinned = model_.pin_states();
   gather(sessions, tokens, *lease_);
   Writing writing(sessions);
-  wrote_.clear();
   try {
+    lease_->device->reserve(result, tokens.batch);
     model_.step(*lease_, result);
-    lease_->device->fetch(result, tokens.batch);
+    lease_->device->fetch();
   } catch (...) {
     lease_->device->settle();
     throw;

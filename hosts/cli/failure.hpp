@@ -17,7 +17,7 @@ enum class Exit {
   manifest = 3,
   plugin = 4,
   weights = 5,
-  data = 6,  // also files, standard output, a missing gnuplot
+  data = 6,  // also files, standard output, a missing gnuplot or device
   numerical = 7,
   gate = 8,
   interrupted = 130

@@ -31,7 +31,8 @@ constexpr Command all_commands[] = {
      "run MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) [OPTION ...]",
      "translates, continues, classifies or embeds texts, transcribes or translates speech"},
     {"tokenize", "MANIFEST", true, &tokenize_options, tokenize_command,
-     "tokenize MANIFEST (--text TEXT ... | --file FILE) [OPTION ...]", "the ids of texts, as the model takes them"},
+     "tokenize MANIFEST (--text TEXT ... | --file FILE | --decode IDS ...) [OPTION ...]",
+     "the ids of texts, as the model takes them, and the texts of ids"},
     {"stream", "MANIFEST", true, &stream_options, stream_command,
      "stream MANIFEST (--text TEXT ... | --file FILE | --audio FILE ... | --audio-list FILE) "
      "[--policy wait-k:3] [OPTION ...]",

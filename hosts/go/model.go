@@ -39,7 +39,7 @@ type ModelInfo struct {
 	Kind                     int
 	SourceVocab, TargetVocab int // 0 where the model has no such side
 	Outputs, MaxLength       int
-	BeginID, EndID           int32 // -1: no vocabulary
+	BeginID, EndID           int32 // what begins a target, what ends source and target; -1: none
 	Beams                    int
 	Parameters, StateBytes   uint64
 	// Of a model that takes speech, else 0.
@@ -343,7 +343,8 @@ func (m *Model) frames(samples []float32) (int, error) {
 	return int(n), err
 }
 
-// Tokenize returns the ids of a text, without <s> and </s>.
+// Tokenize returns the ids of a text, with what the vocabulary puts before it ([CLS], a language), without the token that
+// ends it.
 func (m *Model) Tokenize(side int, text string) ([]int32, error) {
 	if err := upTo(TargetSide, named{"side", side}); err != nil {
 		return nil, err

@@ -271,8 +271,9 @@ func useAll(sessions []*Session, f func(**C.attnkit_session, C.uint32_t, *C.attn
 	return err
 }
 
-// Generate goes on until </s> or the limit, 0: as [decode] says, or 1.5 times the source and 20; greedy with one row, beam
-// search with more.  It looks at ctx after every token; a greedy session then returns what it has.
+// Generate goes on until </s> or the limit, 0: as [decode] says, else 1.5 times the source and 20, of a decoder alone what
+// MaxLength leaves; greedy with one row, beam search with more.  It looks at ctx after every token; a greedy session then
+// returns what it has.
 func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
 	if s.rows == 1 && ctx.Done() != nil {
 		return s.Sample(ctx, nil, Sampling{Limit: limit}, nil)

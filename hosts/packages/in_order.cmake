@@ -1,10 +1,12 @@
 # Packs again, by name, what CPack has packed in the order in which the file system lists it: the same files give the same bytes anywhere.
 # The archive of the source is told its commit.
+set(modes u=rwX,go=rX)  # whatever the umask is
 foreach(package IN LISTS CPACK_PACKAGE_FILES)
   set(folder ${package}.files)
   file(REMOVE_RECURSE ${folder})
   if(package MATCHES "\\.deb$")
     execute_process(COMMAND dpkg-deb --raw-extract ${package} ${folder} COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND chmod -R ${modes} ${folder} COMMAND_ERROR_IS_FATAL ANY)
     file(STRINGS ${folder}/DEBIAN/md5sums sums)
     list(SORT sums)
     set(kibibytes 0)  # of files: CPack counts folders as well, which have other sizes elsewhere
@@ -23,6 +25,7 @@ foreach(package IN LISTS CPACK_PACKAGE_FILES)
   elseif(package MATCHES "\\.tar\\.gz$")
     file(MAKE_DIRECTORY ${folder})
     execute_process(COMMAND tar -xpf ${package} -C ${folder} COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND chmod -R ${modes} ${folder} COMMAND_ERROR_IS_FATAL ANY)
     set(times)
     if(DEFINED ENV{SOURCE_DATE_EPOCH})
       set(times --mtime=@$ENV{SOURCE_DATE_EPOCH})

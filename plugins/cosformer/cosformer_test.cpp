@@ -86,10 +86,12 @@ TEST(Cosformer, AsksTheHostToStopAtTheLengthIfAsked) {
 
 TEST(Cosformer, RefusesWithoutTheLengthsItNeeds) {
   const Mechanism self(plugin(), make_block(ATTN_DECODER_SELF, true, 1, 8, 8)),
-      cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 8, 8));
+      cross(plugin(), make_block(ATTN_DECODER_CROSS, false, 1, 8, 8)),
+      encoder(plugin(), make_block(ATTN_ENCODER_SELF, true, 1, 8, 8));
   const auto request = [](uint32_t flags) { return make_request(1, 4, 4, flags); };
   for (const uint32_t flags : {0u, ATTN_STREAM}) {
     expect_refused(self, request(flags), "[length]");
+    expect_refused(encoder, request(flags), "whole source length");
     EXPECT_NO_THROW(Planned(self, request(flags | ATTN_KNOWS_Q_TOTAL)));
   }
   EXPECT_NO_THROW(Planned(cross, request(0)));

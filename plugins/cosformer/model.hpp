@@ -25,6 +25,7 @@ struct Model {
       : d(s.shape.d),
         causal(s.block.causal != 0),
         self(s.block.role != ATTN_DECODER_CROSS),
+        encoder(s.block.role == ATTN_ENCODER_SELF),
         joint(!self && s.values.text("cross") == "max"),
         saturate(s.values.text("beyond") == "saturate"),
         stop_beyond(s.values.text("beyond") == "error") {
@@ -35,12 +36,14 @@ struct Model {
     const bool whole = !causal && !request.streams() && !request.shows_prefixes();
     // Keys over their own length alone can be appended before anybody knows the target's.
     const bool source_only = !self && !joint && request.queries == 0 && request.keys > 0;
-    if (!whole && !source_only && !request.knows_q_total())
+    const bool lacks_q = !whole && !source_only && !request.knows_q_total();
+    const bool lacks_k = !whole && !self && !request.knows_k_total();
+    if (lacks_q && !encoder)
       throw attnkit::unsupported(
           "cosformer's angles need the whole target length, which nobody knows: say it in [length] of the manifest "
           "(what is predicted from the source is known once that has ended), or use a mechanism without positions such "
           "as relu or leap");
-    if (!whole && !self && !request.knows_k_total())
+    if (lacks_q || lacks_k)
       throw attnkit::unsupported(
           "cosformer's angles need the whole source length, and a source that still grows has none: read all of it "
           "first, or use a mechanism without positions such as relu or leap");
@@ -48,7 +51,7 @@ struct Model {
   }
 
   int64_t d;
-  bool causal, self, joint, saturate, stop_beyond;
+  bool causal, self, encoder, joint, saturate, stop_beyond;
 };
 
 }  // namespace cosformer

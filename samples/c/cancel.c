@@ -1,4 +1,4 @@
-/* Ends a call after two tokens; the flag may be set by a signal or another thread.   cancel MODEL.toml "text" */
+/* Ends a call after two tokens; the flag may be set by a signal.   cancel MODEL.toml "text" */
 #include <signal.h>
 
 #include "common.h"
@@ -12,7 +12,7 @@ static uint32_t decide(uintptr_t context, const attnkit_stream_view* view) {
 
 static void observe(uintptr_t context, const attnkit_stream_event* event) {
   (void)context;
-  cancelled = event->written == 2;
+  if (event->written == 2) cancelled = 1;
 }
 
 int main(int argc, char** argv) {

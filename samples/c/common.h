@@ -26,6 +26,7 @@ static inline char* contents(const char* path, size_t* n) {
     if (!text) exit(1);
     got = fread(text + size, 1, room - size, file);
   } while (got > 0);
+  if (ferror(file)) perror(path), exit(1); /* a folder, for instance */
   fclose(file);
   text[size] = '\0';
   if (n) *n = size;
@@ -61,10 +62,11 @@ static inline opened open_model(char** argv, int streaming) {
   if (!dir) exit(1);
   strcpy(dir, argv[1]);
   if ((slash = strrchr(dir, '/')))
-    *slash = '\0';
+    slash[slash == dir] = '\0'; /* that of /model.toml stays */
   else
     strcpy(dir, ".");
-  if (streaming && (toml = realloc(toml, strlen(toml) + 40))) strcat(toml, "\n[stream]\nreplay = true\n");
+  if (streaming && !strstr(toml, "\n[stream]") && (toml = realloc(toml, strlen(toml) + 40)))
+    strcat(toml, "\n[stream]\nreplay = true\n");
   check(attnkit_runtime_create(NULL, &runtime, &err));
   check(attnkit_model_create(runtime, toml, dir, NULL, 0, &o.model, &err));
   attnkit_runtime_destroy(runtime); /* the model keeps it */

@@ -37,9 +37,14 @@ static uint32_t take(uintptr_t context, int32_t id) {
 
 int main(int argc, char** argv) {
   if (argc < 3) return fprintf(stderr, "usage: %s MODEL.toml \"text\" [TOKENS [TEMPERATURE [STOP]]]\n", argv[0]), 2;
+  char *behind = "", *behind_it = "";
+  const long tokens = argc > 3 ? strtol(argv[3], &behind, 10) : 64;
+  const double temperature = argc > 4 ? strtod(argv[4], &behind_it) : 0.8;
+  if (tokens < 0 || *behind || *behind_it)
+    return fprintf(stderr, "%s: TOKENS must be a whole number from 0, TEMPERATURE a number\n", argv[0]), 2;
   attnkit_model_info info;
   attnkit_model* model = model_of(argv[1], &info);
-  const size_t room = (size_t)info.max_length;
+  const size_t room = (size_t)info.max_length, most = (size_t)tokens < room ? (size_t)tokens : room;
   int32_t* ids = malloc(3 * room * sizeof *ids); /* the prompt, what is drawn, what was shown */
   if (!ids) return 1;
   const uint64_t begin = info.begin_id >= 0;
@@ -49,8 +54,8 @@ int main(int argc, char** argv) {
 
   writer w = {model, ids + 2 * room, 0, 0, argc > 5 ? argv[5] : NULL};
   const attnkit_sample_options options = {.struct_size = sizeof options,
-                                          .limit = argc > 3 ? (uint32_t)atoi(argv[3]) : 64,
-                                          .temperature = argc > 4 ? atof(argv[4]) : 0.8,
+                                          .limit = (uint32_t)most,
+                                          .temperature = temperature,
                                           .top_p = 0.95,
                                           .seed = 1,
                                           .token = take,

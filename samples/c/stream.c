@@ -1,4 +1,4 @@
-/* Translates while the source arrives, three words behind.   stream MODEL.toml "text" */
+/* Translates while the source arrives, three tokens behind.   stream MODEL.toml "text" */
 #include "common.h"
 
 static uint32_t wait_3(uintptr_t context, const attnkit_stream_view* view) {

@@ -12,14 +12,17 @@ static float* samples_of(const char* path, int32_t rate, int64_t* n) {
   size_t bytes = 0;
   char* file = contents(path, &bytes);
   float* samples = NULL;
+  int good = 0; /* what the fmt chunk says */
+  if (bytes < 12 || memcmp(file, "RIFF", 4) != 0 || memcmp(file + 8, "WAVE", 4) != 0) bytes = 0;
   for (size_t at = 12, size; !samples && at + 8 <= bytes; at += 8 + size + size % 2) {
     const char* chunk = file + at + 8;
     size = number(file + at + 4, 4);
     if (size > bytes - at - 8) size = bytes - at - 8;
-    if (memcmp(file + at, "fmt ", 4) == 0 && size >= 16 &&
-        (number(chunk + 2, 2) != 1 || number(chunk + 4, 4) != (uint32_t)rate || number(chunk + 14, 2) != 16))
-      break;
+    if (memcmp(file + at, "fmt ", 4) == 0)
+      good = size >= 16 && number(chunk + 2, 2) == 1 && number(chunk + 4, 4) == (uint32_t)rate &&
+             number(chunk + 14, 2) == 16;
     if (memcmp(file + at, "data", 4) != 0) continue;
+    if (!good) break;
     *n = (int64_t)(size / 2);
     if (!(samples = malloc(size / 2 * sizeof *samples + 1))) exit(1);
     for (int64_t i = 0; i < *n; ++i) samples[i] = (float)(int16_t)number(chunk + 2 * i, 2) / 32768;

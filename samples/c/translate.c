@@ -1,7 +1,9 @@
 /* Text through a model, in C99.   translate MODEL.toml "text" [plugin folder, absolute] */
 #include <attnkit/attnkit.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void show(uintptr_t path, const attnkit_diagnostic* d) {
   fprintf(stderr, "%s:%d:%d: %s[AK%d]: %s\n", (const char*)path, d->line, d->column,
@@ -38,11 +40,11 @@ int main(int argc, char** argv) {
       attnkit_session_generate(session, 0, ids, &n, &err) ||
       attnkit_model_detokenize(model, 1, ids, n, &translation, &err) || attnkit_session_describe(session, &stats, &err))
     goto done;
-  printf("%s\n%s\n", attnkit_text_data(translation, NULL), attnkit_text_data(stats, NULL));
-  status = 0;
+  if (printf("%s\n%s\n", attnkit_text_data(translation, NULL), attnkit_text_data(stats, NULL)) > 0 && !fflush(stdout))
+    status = 0;
 
 done:
-  if (status) fprintf(stderr, "%s: %s\n", argv[0], err.code ? err.message : "out of memory");
+  if (status) fprintf(stderr, "%s: %s\n", argv[0], err.code ? err.message : strerror(errno));
   free(ids);
   attnkit_text_destroy(stats);
   attnkit_text_destroy(translation);

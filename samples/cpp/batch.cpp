@@ -4,7 +4,8 @@
 
 #include "common.hpp"
 
-int main(int, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc < 3) return usage(argv, "MODEL.toml \"text\"");
   const auto [model, ids] = open(argv);
   const int64_t outputs = model.info().outputs, keys = std::ssize(ids);
   const attnkit::Ids begin{model.info().begin_id};
@@ -46,4 +47,6 @@ int main(int, char** argv) {
   std::vector<float> weights(4 * keys);
   model.attention(ATTN_DECODER_CROSS, 1, ids, begin, attnkit::tensor(weights.data(), {4, 1, keys}));
   std::printf("weights sum to %.3f\n", std::accumulate(weights.begin(), weights.begin() + keys, 0.0f));
+} catch (const std::exception& e) {
+  return failed(e);
 }

@@ -1,8 +1,7 @@
 // One mechanism by itself: three tokens, causal, and the gradient of the last output.
-#include <attnkit/attnkit.hpp>
-#include <iostream>
+#include "common.hpp"
 
-int main() {
+int main() try {
   const attnkit::Runtime runtime(1);
   const attnkit::Block block(runtime, "relu", {sizeof(attn_block), ATTN_DECODER_SELF, 1, 1, 1, 1});
   float q[] = {1, 1, 1}, k[] = {1, 3, 4}, v[] = {10, 20, 40}, o[3], dv[3], given[] = {0, 0, 1};
@@ -23,4 +22,6 @@ int main() {
   block.backward(request, {sizeof(attn_grad), 0, &run, grads});
   std::cout << o[0] << ' ' << o[1] << ' ' << o[2] << '\n';
   return dv[2] == 0.5f ? 0 : 1;  // 4 / (1 + 3 + 4)
+} catch (const std::exception& e) {
+  return failed(e);
 }

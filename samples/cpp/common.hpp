@@ -4,7 +4,9 @@
 #include <attnkit/attnkit.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
+#include <stdexcept>
 
 struct Opened {
   attnkit::Model model;
@@ -13,13 +15,32 @@ struct Opened {
 
 inline std::string contents(const char* path) {
   std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(std::string(path) + ": cannot be opened");
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void write(const char* path, std::span<const std::byte> bytes) {
+  std::ofstream file(path, std::ios::binary);
+  if (!file.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes)).flush())
+    throw std::runtime_error(std::string(path) + ": cannot be written");
+}
+
+// What main returns without the arguments that it needs, and for an exception.
+inline int usage(char** argv, const char* arguments) {
+  std::cerr << "usage: " << argv[0] << ' ' << arguments << '\n';
+  return 2;
+}
+
+inline int failed(const std::exception& e) {
+  std::cerr << e.what() << '\n';
+  return 1;
 }
 
 // The model of the first argument and the second argument's ids; streaming: so that a source may grow.
 inline Opened open(char** argv, bool streaming = false) {
   const attnkit::Runtime runtime;
-  const std::string toml = contents(argv[1]) + (streaming ? "\n[stream]\nreplay = true\n" : "");
+  std::string toml = contents(argv[1]);
+  if (streaming && toml.find("\n[stream]") == std::string::npos) toml += "\n[stream]\nreplay = true\n";
   attnkit::Model model(runtime, toml, std::filesystem::path(argv[1]).parent_path().string());
   attnkit::Ids ids = model.tokenize(attnkit::Side::source, argv[2]);
   ids.push_back(model.info().end_id);

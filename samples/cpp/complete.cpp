@@ -1,9 +1,21 @@
 // Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE [STOP]]]
 #include <algorithm>
-#include <attnkit/attnkit.hpp>
-#include <iostream>
+#include <charconv>
+
+#include "common.hpp"
+
+// The number from 0 that is all of a text.
+template <class T>
+T number(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0)
+    throw std::runtime_error(text + ": give a number from 0");
+  return value;
+}
 
 int main(int argc, char** argv) try {
+  if (argc < 3) return usage(argv, "MODEL.toml \"text\" [TOKENS [TEMPERATURE [STOP]]]");
   const attnkit::Model model(attnkit::Runtime(), argv[1]);
   attnkit::Ids prompt = model.tokenize(attnkit::Side::target, argv[2]), made;
   if (const int32_t begin = model.info().begin_id; begin >= 0) prompt.insert(prompt.begin(), begin);
@@ -21,8 +33,8 @@ int main(int argc, char** argv) try {
     shown = end;
   };
   attnkit_sample_options options{};
-  options.limit = argc > 3 ? std::stoi(argv[3]) : 64;
-  options.temperature = argc > 4 ? std::stod(argv[4]) : 0.8;
+  options.limit = argc > 3 ? number<int32_t>(argv[3]) : 64;
+  options.temperature = argc > 4 ? number<double>(argv[4]) : 0.8;
   options.top_p = 0.95;
   options.seed = 1;
   const char* const stops[] = {stop.c_str()};
@@ -35,7 +47,6 @@ int main(int argc, char** argv) try {
   });
   show(true);
   std::cout << '\n';
-} catch (const attnkit::Error& e) {
-  std::cerr << e.what() << '\n';
-  return 1;
+} catch (const std::exception& e) {
+  return failed(e);
 }

@@ -1,11 +1,12 @@
 // The likeness of texts to the first: cosines of their vectors.   embed MODEL.toml "text" "text" ...
-#include <attnkit/attnkit.hpp>
 #include <cmath>
 #include <cstdio>
-#include <iostream>
 #include <numeric>
 
+#include "common.hpp"
+
 int main(int argc, char** argv) try {
+  if (argc < 4) return usage(argv, "MODEL.toml \"text\" \"text\" ...");
   const attnkit::Model model(attnkit::Runtime(), argv[1]);
   std::vector<attnkit::Ids> texts;
   for (int i = 2; i < argc; ++i) {
@@ -21,7 +22,6 @@ int main(int argc, char** argv) try {
   };
   for (int64_t i = 1; i < rows; ++i)
     std::printf("%.4f %s\n", dot(0, i) / std::sqrt(dot(0, 0) * dot(i, i)), argv[i + 2]);
-} catch (const attnkit::Error& e) {
-  std::cerr << e.what() << '\n';
-  return 1;
+} catch (const std::exception& e) {
+  return failed(e);
 }

@@ -1,7 +1,5 @@
 // Shows errors.   errors MODEL.toml "text" [FOLDER]
 // FOLDER: where fails.so of samples/failing_plugin is, for an error of every class; absolute.
-#include <iostream>
-
 #include "common.hpp"
 
 template <class F>
@@ -27,7 +25,8 @@ void show(F f) try {
   std::cout << e.what() << '\n';
 }
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc < 3) return usage(argv, "MODEL.toml \"text\" [FOLDER]");
   const Opened opened = open(argv);
   const attnkit::Runtime runtime;
   show([&] { attnkit::Model(runtime, "[model]\nkind = 3\n[what]\n", "."); });
@@ -39,4 +38,6 @@ int main(int argc, char** argv) {
   const attnkit::Runtime failing(0, argv[3]);
   for (int code = ATTN_INVALID; code <= ATTN_INTERNAL; ++code)
     show([&] { attnkit::Block(failing, "fails", where, "code = " + std::to_string(code)); });
+} catch (const std::exception& e) {
+  return failed(e);
 }

@@ -1,7 +1,5 @@
 // Lists versions, plugins, a model's parts and tensors, initial tensors of a block, frames of speech.
 //   inspect MODEL.toml "text" SPEECH_MODEL.toml
-#include <iostream>
-
 #include "common.hpp"
 
 void print_schema(const std::string& json) {
@@ -9,7 +7,8 @@ void print_schema(const std::string& json) {
   std::cout << json.substr(schema, json.find('"', schema) - schema) << (json.size() > 100 ? ", full\n" : ", empty\n");
 }
 
-int main(int, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc < 4) return usage(argv, "MODEL.toml \"text\" SPEECH_MODEL.toml");
   std::cout << "version " << attnkit::version() << ", ABI 1." << attnkit::abi_minor() << '\n';
   const attnkit::Runtime runtime;
   print_schema(runtime.list());
@@ -31,4 +30,6 @@ int main(int, char** argv) {
   const attnkit::Model speech(runtime, argv[3]);
   const std::vector<float> second(speech.info().sample_rate);
   std::cout << "a second is " << speech.features(second).size() / speech.info().features << " frames\n";
+} catch (const std::exception& e) {
+  return failed(e);
 }

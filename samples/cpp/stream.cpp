@@ -1,9 +1,8 @@
-// Translates while the source arrives, three words behind.   stream MODEL.toml "text"
-#include <iostream>
-
+// Translates while the source arrives, three tokens behind.   stream MODEL.toml "text"
 #include "common.hpp"
 
-int main(int, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc < 3) return usage(argv, "MODEL.toml \"text\"");
   const auto [model, ids] = open(argv, true);
   const auto wait_3 = [](const attnkit_stream_view& view) {
     return view.ended || view.read >= 3 + view.written ? ATTNKIT_WRITE : ATTNKIT_READ;
@@ -13,4 +12,6 @@ int main(int, char** argv) {
   };
   const attnkit::Ids made = attnkit::Session(model, 1).simulate(ids, {}, wait_3, show);
   std::cout << model.detokenize(attnkit::Side::target, made) << '\n';
+} catch (const std::exception& e) {
+  return failed(e);
 }

@@ -1,10 +1,9 @@
 // Writes what a model computes into a file of golden activations, and holds the model to it.
 //   verify MODEL.toml "text" GOLDEN.safetensors
-#include <iostream>
-
 #include "common.hpp"
 
-int main(int, char** argv) {
+int main(int argc, char** argv) try {
+  if (argc < 4) return usage(argv, "MODEL.toml \"text\" GOLDEN.safetensors");
   const auto [model, ids] = open(argv);
   const attnkit::Ids begin{model.info().begin_id}, lengths{static_cast<int32_t>(ids.size())}, one{1};
   std::vector<float> logits(model.info().outputs);
@@ -25,7 +24,10 @@ int main(int, char** argv) {
   add("target", begin, "I32", "1,1");
   add("logits", logits, "F32", "1,1," + std::to_string(logits.size()));
   const uint64_t bytes = header.size() + 1;
-  std::ofstream(argv[3], std::ios::binary).write(reinterpret_cast<const char*>(&bytes), 8) << header << '}' << data;
+  const std::string file = std::string(reinterpret_cast<const char*>(&bytes), 8) + header + '}' + data;
+  write(argv[3], std::as_bytes(std::span(file)));
 
   std::cout << model.verify(argv[3]) << '\n';
+} catch (const std::exception& e) {
+  return failed(e);
 }

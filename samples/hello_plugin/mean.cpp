@@ -76,7 +76,7 @@ struct Mean {
     const attnkit::Sight sight(*grad.run, b, block.causal != 0);
     int64_t left = sight.queries;
     for (int64_t j = dv ? sight.fresh - 1 : -1; j >= 0; --j) {
-      const double n = static_cast<double>(j + 1), weights = decay == 1 ? n : (1 - std::pow(decay, n)) / (1 - decay);
+      const double n = static_cast<double>(j + 1), d = decay, weights = d == 1 ? n : (1 - std::pow(d, n)) / (1 - d);
       for (; left > 0 && sight.seen(left - 1) == j + 1; --left)
         for (int64_t c = 0; c < e; ++c) dv.row(b, h, j)[c] += given.row(b, h, left - 1)[c] / weights;
       for (int64_t c = 0; j > 0 && c < e; ++c) dv.row(b, h, j - 1)[c] = decay * dv.row(b, h, j)[c];

@@ -9,6 +9,8 @@ import attnkit
 def opened(streaming=False):
     """The model of the first argument and the second argument's ids; streaming: so that a source may grow."""
     path = pathlib.Path(sys.argv[1])
-    toml = path.read_text(encoding="utf-8") + ("\n[stream]\nreplay = true\n" if streaming else "")
+    toml = path.read_text(encoding="utf-8")
+    if streaming and "\n[stream]" not in toml:
+        toml += "\n[stream]\nreplay = true\n"
     model = attnkit.Model.from_text(attnkit.Runtime(), toml, path.parent)
     return model, [*model.tokenize(attnkit.SOURCE, sys.argv[2]), model.info.end_id]

@@ -1,4 +1,4 @@
-"""Translates while the source arrives, three words behind.   stream.py MODEL.toml "text" """
+"""Translates while the source arrives, three tokens behind.   stream.py MODEL.toml "text" """
 
 import attnkit
 from common import opened

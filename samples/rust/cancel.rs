@@ -11,7 +11,11 @@ fn main() -> Result<()> {
         (false, true) => Action::Write,
         (false, false) => Action::Read,
     };
-    let observe = |event: &Event| cancelled.store(event.written == 2, Ordering::Relaxed);
+    let observe = |event: &Event| {
+        if event.written == 2 {
+            cancelled.store(true, Ordering::Relaxed);
+        }
+    };
     let made = Session::new(&model, 1)?.simulate(&ids, &[], 0, decide, observe)?;
     println!("{}", model.detokenize(Side::Target, &made)?);
     Ok(())

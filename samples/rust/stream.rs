@@ -1,4 +1,4 @@
-//! Translates while the source arrives, three words behind.   stream MODEL.toml "text"
+//! Translates while the source arrives, three tokens behind.   stream MODEL.toml "text"
 mod common;
 use attnkit::{Action, Result, Session, Side, View};
 use std::cell::Cell;

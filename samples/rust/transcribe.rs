@@ -7,15 +7,18 @@ fn number(bytes: &[u8]) -> u32 {
 
 // The samples of a WAV file of 16 bits, one channel and this rate; nothing of another file.
 fn samples_of(file: &[u8], rate: usize) -> Option<Vec<f32>> {
-    let mut at = 12;
+    let (mut at, mut good) = (12, false); // good: what the fmt chunk says
+    if file.get(..4)? != b"RIFF" || file.get(8..12)? != b"WAVE" {
+        return None;
+    }
     loop {
         let (name, size) = (file.get(at..at + 4)?, number(file.get(at + 4..at + 8)?) as usize);
         let chunk = &file[at + 8..file.len().min(at + 8 + size)];
         if name == b"data" {
-            return Some(chunk.chunks_exact(2).map(|x| f32::from(number(x) as i16) / 32768.0).collect());
+            return good.then(|| chunk.chunks_exact(2).map(|x| f32::from(number(x) as i16) / 32768.0).collect());
         }
-        if name == b"fmt " && [number(chunk.get(2..4)?), number(chunk.get(4..8)?), number(chunk.get(14..16)?)] != [1, rate as u32, 16] {
-            return None;
+        if name == b"fmt " {
+            good = [number(chunk.get(2..4)?), number(chunk.get(4..8)?), number(chunk.get(14..16)?)] == [1, rate as u32, 16];
         }
         at += 8 + size + size % 2;
     }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -236,6 +237,71 @@ void expect_refused(Fixture& f, const char* part) {
   EXPECT_EQ(f.data, before) << "a refusal must precede the first write";
 }
 
+// Steps of a stream in the caller's memory: what a state, its slots and positions must be.
+TEST(Block, NamesWhatIsWrongWithAState) {
+  alignas(ATTN_ALIGN) static char memory[1 << 16];
+  const auto refused = [&](const char* part, auto&& spoil) {
+    Fixture f(ATTN_DECODER_SELF, 1, "relu");
+    f.request.flags = ATTN_STREAM;
+    f.request.past = keys;
+    attn_info info{};
+    info.struct_size = sizeof info;
+    ASSERT_EQ(attnkit_block_plan(f.block, &f.request, &info, &f.err), ATTN_OK) << f.err.message;
+    ASSERT_LE(2 * info.state_bytes, sizeof memory);
+    std::memset(memory, 0, sizeof memory);
+    f.run.state = memory;
+    f.run.state_stride = info.state_bytes;
+    spoil(f);
+    if (part)
+      expect_refused(f, part);
+    else
+      EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  };
+  static const int32_t below[] = {-1}, past[] = {1}, full[] = {keys + 1}, position[] = {keys + 1}, visible[keys] = {};
+  refused(nullptr, [](Fixture&) {});
+  refused("state_stride", [](Fixture& f) { f.run.state_stride -= ATTN_ALIGN; });
+  refused("state_stride", [](Fixture& f) { f.run.state_stride += 8; });
+  refused("state is not aligned", [](Fixture& f) { f.run.state = memory + 8; });
+  refused("slots are counted from 0", [](Fixture& f) { f.run.slots = below; });
+  refused("visible is for runs without state", [](Fixture& f) {
+    f.run.visible = visible;
+    f.run.queries = f.ports[0].shape[2] = f.ports[3].shape[2] = 0;
+  });
+  refused("exceed the capacity", [](Fixture& f) {
+    f.run.q_pos = position;
+    f.run.k_pos = full;
+  });
+  refused("behind the 1 keys before this run", [](Fixture& f) { f.run.k_pos = past; });
+}
+
+TEST(Block, RowsThatAppendShareNoSlot) {
+  alignas(ATTN_ALIGN) static char memory[1 << 16];
+  Fixture f(ATTN_DECODER_SELF, 1, "relu");
+  f.request = {sizeof f.request, ATTN_STREAM, 1, 0, 2, 32, 1, 64, 2, 1, 1, keys};
+  attn_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(attnkit_block_plan(f.block, &f.request, &info, &f.err), ATTN_OK) << f.err.message;
+  for (attn_tensor& t : f.ports) t.shape[0] = 2, t.shape[2] = 1, t.stride[0] = heads * width;
+  f.run.batch = 2;
+  f.run.queries = f.run.keys = 1;
+  f.run.state = memory;
+  f.run.state_stride = info.state_bytes;
+  const int32_t same[] = {1, 1}, apart[] = {1, 0};
+  f.run.slots = same;
+  expect_refused(f, "may not share slot 1");
+  f.run.slots = apart;
+  EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+}
+
+TEST(Block, PromisesOfARequestAreKept) {
+  Fixture total(ATTN_DECODER_SELF, 1, "cosformer");
+  total.request.flags = ATTN_KNOWS_Q_TOTAL;
+  expect_refused(total, "the request promised q_total");
+  Fixture prefix(ATTN_DECODER_CROSS);
+  prefix.request.flags = ATTN_PREFIX;
+  expect_refused(prefix, "the request promised visible");
+}
+
 // wait-k offline: query i sees the first visible[i] keys.
 TEST(Block, ShowsEachQueryThePrefixItMaySee) {
   Fixture f(ATTN_DECODER_CROSS);
@@ -441,6 +507,12 @@ TEST(Block, NamesWhatIsWrongWithARequest) {
     f.request.dtype_bits = 4;
     expect_refused(f, "elements of 4 bits");
   }
+  {
+    const attnkit_runtime_options two{sizeof two, 2, nullptr, 0, 0};
+    Fixture f(ATTN_ENCODER_SELF, 0, "softmax", &two);
+    f.request.workers = 1;
+    expect_refused(f, "request.workers 1 is below the runtime's 2 threads");
+  }
 }
 
 TEST(Block, NamesWhatARunMustNotBring) {
@@ -556,6 +628,35 @@ TEST(Block, OutputsOverlapNothing) {
     ASSERT_EQ(apart.go(), ATTN_OK) << apart.err.message;
     EXPECT_TRUE(std::equal(apart.output(), apart.output() + heads * width, packed.data() + 3 * heads * width));
   }
+}
+
+TEST(Block, OneSharedNumberIsAnOverlap) {
+  Fixture f;
+  f.ports[1].data = f.ports[0].data;
+  f.ports[3].data = static_cast<float*>(f.ports[2].data) - keys * heads * width;
+  EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  f.ports[3].data = static_cast<float*>(f.ports[3].data) + 1;  // its last number is the first of v
+  expect_refused(f, "overlap");
+}
+
+// A short row of v within a long one of k does not end what is read.
+TEST(Block, AnOutputIsOutsideEveryRowThatBeganBeforeIt) {
+  Fixture f;
+  const attn_block where{sizeof where, ATTN_ENCODER_SELF, 0, 1, 2, 2, 0, 8};
+  attnkit_block* block = nullptr;
+  ASSERT_EQ(attnkit_block_create(f.runtime, "softmax", &where, nullptr, &block, &f.err), ATTN_OK) << f.err.message;
+  attnkit_block_destroy(std::exchange(f.block, block));
+  const auto rows = [](float* data, int64_t n, int64_t length, int64_t step) {
+    return attn_tensor{data, {1, 1, n, length}, {step, step, step, 1}, 2, 32, 1, 4, 1, 0};
+  };
+  float* const k = f.data.data() + 8;
+  f.ports = {rows(f.data.data(), 1, 8, 8), rows(k, 2, 8, 16), rows(k + 1, 2, 2, 24), rows(k + 8, 1, 2, 2)};
+  f.run.ports = f.ports.data();
+  f.run.queries = 1;
+  f.run.keys = 2;
+  EXPECT_EQ(f.go(), ATTN_OK) << f.err.message;
+  f.ports[3].data = k + 4;
+  expect_refused(f, "\"k\" and the output \"o\" overlap");
 }
 
 TEST(Block, GradientsOverlapNothing) {

@@ -37,6 +37,19 @@ TEST(Errors, OfEveryClass) {
   }
 }
 
+TEST(Errors, RowsThatShareTokens) {
+  const attnkit::Model model(attnkit::Runtime(1), ATTNKIT_MODEL "/model.toml");
+  const std::vector<int32_t> ids(6, 5);
+  attn_tensor t = attnkit::tensor(ids.data(), {2, 3});
+  std::vector<float> scores(static_cast<size_t>(6 * model.info().outputs));
+  const attn_tensor out = attnkit::tensor(scores.data(), {2, 3, model.info().outputs});
+  attn_error err{sizeof err, 0, -1, ""};
+  EXPECT_EQ(attnkit_model_forward(model.get(), &t, nullptr, &t, nullptr, &out, &err), ATTN_OK) << err.message;
+  t.stride[0] = 2;
+  EXPECT_EQ(attnkit_model_forward(model.get(), &t, nullptr, &t, nullptr, &out, &err), ATTN_INVALID);
+  EXPECT_STREQ(err.message, "source: shape 2x3 with row stride 2 is impossible");
+}
+
 TEST(Errors, MemoryThatThereIsNot) {
   const attnkit::Error e = failure_of("in = 'scratch'");
   EXPECT_EQ(e.code(), ATTN_NO_MEMORY);

@@ -129,6 +129,22 @@ TEST(Model, TokenizeTellsTheRoomItNeeds) {
   EXPECT_EQ(attnkit_model_tokenize(model.get(), 2, "five", ids, &n, &err), ATTN_INVALID);
 }
 
+TEST(Model, TokenizesWithWhatStandsBeforeATextAndWithoutItsEnd) {
+  const attnkit::Runtime runtime;
+  const std::string toml =
+      "schema = 'attnkit.model/1'\n[model]\nname = 'roberta'\nkind = 'encoder'\nd_model = 32\nheads = 4\nffn = 40\n"
+      "max_length = 48\nencoder = { layers = 1, vocab = 'tokenizer.json', tokenizer = 'huggingface' }\n"
+      "head = { type = 'embedding', pool = 'mean' }\n[weights]\nseed = 1\n[attention]\ndefault = 'softmax'\n";
+  const attnkit::Model model(runtime, toml, ATTNKIT_GOLDEN "/../../import/golden/roberta");
+  constexpr int32_t begin = 0, end = 2;  // <s> and </s>
+  EXPECT_EQ(model.info().begin_id, begin);
+  EXPECT_EQ(model.info().end_id, end);
+  const attnkit::Ids ids = model.tokenize(attnkit::Side::source, "hello world");
+  ASSERT_GT(ids.size(), 2u);
+  EXPECT_EQ(ids.front(), begin);
+  EXPECT_NE(ids.back(), end);
+}
+
 TEST(Model, ForwardRefusesWrongTensors) {
   const attnkit::Runtime runtime;
   const attnkit::Model model(runtime, path);
@@ -178,6 +194,13 @@ TEST(Model, AttentionNeedsABlockThatIsThere) {
   EXPECT_EQ(attnkit_model_attention(model.get(), 17, 1, &s, &t, &out, nullptr), ATTN_INVALID);
   EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_SELF, 1, &s, &t, &out, nullptr), ATTN_INVALID)
       << "another shape";
+  const attn_tensor two = attnkit::tensor(target.data(), {2, 1});
+  attn_error err{sizeof err, 0, -1, ""};
+  for (const auto& [from, to] : {std::pair(&two, &t), {&s, &two}}) {
+    EXPECT_EQ(attnkit_model_attention(model.get(), ATTN_DECODER_CROSS, 1, from, to, &out, &err), ATTN_INVALID);
+    EXPECT_NE(std::string(err.message).find("a batch of 2: attention is shown of one input"), std::string::npos)
+        << err.message;
+  }
 }
 
 // A length of 0 would be divided by.

@@ -77,7 +77,7 @@ TEST(Session, RefusesWrongUse) {
   attnkit_session* const missing[] = {nullptr};
   EXPECT_THROW(attnkit::Session::write(missing, attnkit::Batch(std::vector<attnkit::Ids>{{1}})), attnkit::Error);
   EXPECT_THROW(session.set_length(-1), attnkit::Error);
-  EXPECT_THROW(attnkit::Session(o.model, 2000), attnkit::Error);
+  EXPECT_THROW(attnkit::Session(o.model, 1025), attnkit::Error);
   EXPECT_EQ(attnkit_session_reorder(self, nullptr, &err), ATTN_INVALID);
   EXPECT_EQ(attnkit_session_generate(self, 1, nullptr, nullptr, &err), ATTN_INVALID);
   EXPECT_FALSE(session.generate().empty()) << "still usable";
@@ -310,12 +310,29 @@ TEST(Session, RefusesWrongReadsOfMany) {
   EXPECT_EQ(one.generate(), two.generate());
 }
 
-TEST(Session, ASourceOfItsEndAloneNamesItsSession) {
-  const attnkit::Runtime runtime(1);
+attnkit::Model without_ends(const attnkit::Runtime& runtime) {
   std::ifstream in(path);
   std::string text{std::istreambuf_iterator<char>(in), {}};
   text.insert(text.find("vocab = ", text.find("encoder = {")), "end = false, ");
-  const attnkit::Model model(runtime, text, ATTNKIT_MODEL);
+  return attnkit::Model(runtime, text, ATTNKIT_MODEL);
+}
+
+TEST(Session, SourcesWithoutAnEndAreReadWhole) {
+  const attnkit::Runtime runtime(1);
+  const attnkit::Model model = without_ends(runtime);
+  const auto decide = [](const attnkit_stream_view&) { return ATTNKIT_READ; };
+  try {
+    attnkit::Session(model, 1).simulate(attnkit::Ids{3, 4}, {}, decide, [](const attnkit_stream_event&) {});
+    ADD_FAILURE();
+  } catch (const attnkit::Error& e) {
+    EXPECT_EQ(e.code(), ATTN_UNSUPPORTED);
+    EXPECT_NE(std::string(e.what()).find("end with no token"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Session, ASourceOfItsEndAloneNamesItsSession) {
+  const attnkit::Runtime runtime(1);
+  const attnkit::Model model = without_ends(runtime);
   attnkit::Session one(model, 1), two(model, 1);
   attnkit_session* const both[] = {one.get(), two.get()};
   const int32_t end = model.info().end_id, ids[] = {3, end, end, end}, lengths[] = {2, 1};

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import shutil
 import unittest
 import xml.dom.minidom
@@ -85,6 +86,15 @@ class Attention(CommandTest):
         self.run_code(6, "inspect", self.model, "--attention", "decoder.cross.1", "--text", "nine")
         self.run_code(6, "inspect", self.model, "--attention", "decoder.cross.1", "--text", "one " * 100)
         self.run_code(6, "inspect", self.model, "--attention", "decoder.cross.1", *say, "-o", self.folder)
+
+    def test_a_text_that_nothing_begins(self):
+        model = tiny_model.write_model(self.folder / "bytes", kind="decoder")
+        tiny_model.write_bytes_tokenizer(model.parent / "bytes.json")
+        text = re.sub("(?m)^decoder = .*$", tiny_model.BYTES_DECODER.replace('begin = "<s>", ', ""), model.read_text())
+        model.write_text(re.sub("(?m)^file = .*\nsha256 = .*$", "seed = 1", text))
+        own = ["inspect", model, "--attention", "decoder.self.1", "--json", "--text"]
+        self.assertEqual(self.run_ok(*own, "ab").json()["queries"], ["a", "b"])
+        self.assertIn("nothing to look at: no token begins this model's texts", self.run_code(6, *own, "").err)
 
     @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
     def test_picture(self):

@@ -186,6 +186,7 @@ class Refusals(AudioTest):
         self.refused("give either --audio FILE", "--audio", good, "--audio-list", good, code=2)
         self.refused("1 references for 2 inputs", "--audio", good, "--audio", good, "--target", "zwei", code=2)
         self.refused("--audio - ", "--audio", "-", "--audio", "-", code=2)
+        self.refused("--audio and --target-file cannot both", "--audio", "-", "--target-file", "-", code=2)
         self.refused("takes speech: --chunk-ms", "--audio", good, "--unit", "word", code=2, command="stream")
         self.refused("takes speech: --chunk-ms", "--audio", good, "--word-ms", "300", code=2, command="stream")
         for command in ("run", "stream"):

@@ -3,15 +3,18 @@
 import hashlib
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
+import signal
 import struct
+import subprocess
 import tomllib
 import unittest
 import zipfile
 
-from command import SAMPLE
+from command import COMMAND, SAMPLE
 from search_support import SPACE, SearchTest, search_table
 
 PHRASES = ["two hundred and forty-one euros ; half past three", "the third of march"]
@@ -93,7 +96,8 @@ class Models(Bundles):
             shutil.copy(model.parent / "vocab.txt", model.parent / name / "vocab.txt")
         (model.parent / "weights").mkdir()
         (model.parent / "tiny.safetensors").rename(model.parent / "weights" / "model.toml")
-        for name in ("LICENSE", "weights/NOTICE.txt", "weights/license.md"):
+        licences = {"LICENSE", "LICENCE.Apache-2.0", "COPYING_2", "license.model.txt"}
+        for name in ("weights/NOTICE.txt", "weights/license.md", "weights/LICENSE", "licensee.txt", *licences):
             (model.parent / name).write_text(name)
         text = model.read_text().replace("tiny.safetensors", "weights/model.toml")
         for name in ("en", "de"):
@@ -107,9 +111,13 @@ class Models(Bundles):
         self.assertEqual(tables["weights"]["file"], "model-2.toml")
         self.assertEqual([tables["model"][s]["vocab"] for s in ("encoder", "decoder")], ["vocab.txt", "vocab-2.txt"])
         self.assertEqual({p.name for p in manifest.parent.iterdir()}, {f["name"] for f in document["files"]})
-        self.assertLessEqual({"LICENSE", "NOTICE.txt", "license.md"}, {f["name"] for f in document["files"]})
+        licences |= {"NOTICE.txt", "license.md", "LICENSE-2"}
+        self.assertEqual({f["name"] for f in document["files"] if f["what"] == "licence"}, licences)
         self.assertNotIn("No licence", (manifest.parent / "README.md").read_text())
         self.assertEqual(self.says(manifest, ["one two"]), before)
+        # A bundle of the bundle has the same ones.
+        again = self.run_ok("bundle", manifest, "-o", self.bundle, "--json").json()
+        self.assertEqual({f["name"] for f in again["files"] if f["what"] == "licence"}, licences)
 
     def test_predictors_of_the_length(self):
         for predict, file in (('predict = "lut"\nlut = "lengths.tsv"\n', "lengths.tsv"),
@@ -163,6 +171,28 @@ class Models(Bundles):
             self.assertEqual(self.check(self.bundle / "model.toml")["weights"]["file"], "weights.safetensors")
             self.assertEqual(self.says(self.bundle / "model.toml", ["one two"]), before)
             shutil.rmtree(self.bundle)
+
+    def test_of_a_gguf_the_vocabulary_alone_is_copied(self):
+        gguf, model = self.folder / "m.gguf", self.folder / "m.toml"
+        shutil.copy(pathlib.Path(__file__).parent.parent / "import" / "gguf" / "llama3.gguf", gguf)
+        size = gguf.stat().st_size
+        self.run_ok("import", gguf, "-o", model)
+        os.truncate(gguf, 1100 << 20)  # more than other files of a bundle may have
+        said = self.run_ok("run", model, "--text", "The attention", "--limit", "8").out
+        self.make(model)
+        self.run_ok("quantize", model, "-o", self.folder / "int8")
+        gguf.unlink()
+        manifest = self.moved()
+        self.assertLess((manifest.parent / "m.gguf").stat().st_size, size / 2)
+        self.assertEqual(self.run_ok("run", manifest, "--text", "The attention", "--limit", "8").out, said)
+        self.make(manifest)
+        for copy in (self.bundle, self.folder / "int8"):
+            self.assertEqual((copy / "m.gguf").read_bytes(), (manifest.parent / "m.gguf").read_bytes())
+
+    def test_a_stream_without_keys(self):
+        model = self.tiny("m", "[stream]\n")
+        self.make(model)
+        self.assertEqual(self.check(self.bundle / "model.toml")["stream"], {})
 
     def test_overrides(self):
         text = SAMPLE.read_text().replace(SAMPLE.parent.name + ".safetensors", str(SAMPLE.parent / "numbers-en-de.safetensors"))
@@ -318,6 +348,29 @@ class Folders(Bundles):
         for size in (0, 100, 5000):
             self.assertIn("File too large", self.make(self.model, 6, preexec_fn=with_limit(size)).err)
             self.assertEqual(self.left(), ["model"])
+
+    def test_signals_leave_nothing(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for number, ignored in ((signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)):
+            child = subprocess.Popen([COMMAND, "quantize", self.model, "-o", self.bundle, "--data", pipe], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     preexec_fn=lambda: signal.signal(number, signal.SIG_IGN) if ignored else None)
+            with open(pipe, "w", encoding="utf-8") as data:  # once the command reads it, beside what it has written
+                self.assertEqual(len(self.left()), 3)
+                data.write("one two\tone\n")
+                child.send_signal(number)
+            _, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 0 if ignored else 130, err)
+            self.assertEqual(self.left(), ["bundle", "model", "pipe"] if ignored else ["model", "pipe"])
+
+    def test_a_mount_point_is_refused_before_the_work(self):
+        self.bundle.mkdir()
+        inside = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0" "$0" || exit 77; exec "$@"', self.bundle]
+        done = subprocess.run([*inside, COMMAND, "bundle", self.folder / "no model", "-o", self.bundle], capture_output=True, check=False)
+        if done.returncode == 77 or done.stderr.startswith(b"unshare: "):
+            self.skipTest("no rights to mount")
+        self.assertEqual(done.returncode, 6)
+        self.assertIn(b"is a mount point, which no folder can replace: name a new folder in it", done.stderr)
 
     def test_a_model_that_does_not_open(self):
         self.model.write_text(self.model.read_text().replace('default = "softmax"', 'default = "nope"'))

@@ -76,6 +76,10 @@ class Plugins(CommandTest):
         page = self.run_ok("plugins", "leap").out
         for part in ["Agostinelli", "factor", "q_w1", "8x32", "decoder.cross: yes", "no streaming:"]:
             self.assertIn(part, page)
+        places = self.run_ok("plugins", "cosformer").out
+        self.assertIn("encoder.self, causal: yes, given the source's whole length; ", places)
+        self.assertIn("decoder.self, causal: yes, given the target's whole length; ", places)
+        self.assertIn("streams, given the target's and the source's whole length; ", places)
         self.assertEqual(self.run_ok("plugins", "leap", "--json").json()["plugins"][0]["name"], "leap")
 
     def test_a_skipped_file_says_why(self):

@@ -226,6 +226,15 @@ class Kinds(CommandTest):
             scored = self.run_ok("run", model, "--text", "one", "--target", "two three", "--json").json()
             self.assertEqual(scored["results"][0]["reference_tokens"], 3)
 
+    def test_what_the_manifest_draws_from(self):
+        """[decode] is what --top-k and --top-p are where they are not given, as their help says."""
+        for key, option in (("top_k = 1", ["--top-k", 1]), ("top_p = 0.0", ["--top-p", 0])):
+            model = tiny_model.write_model(self.folder, kind="decoder", extra=f"[decode]\ntemperature = 0.9\n{key}\n")
+            drawn, same = (self.run_ok("run", model, "--text", "one", "--limit", 9, "--temperature", 5, *more) for more in ([], option))
+            self.assertEqual(drawn.out, same.out)
+        for option in ("top-k N ", "top-p X "):
+            self.assertRegex(self.run_ok("run", "--help").out, rf"--{option}.*; default what the manifest says, or ")
+
     def test_options_of_writing(self):
         model = tiny_model.write_model(self.folder / "model", kind="encoder", head="classifier")
         for option, value in (("--beams", 2), ("--limit", 3), ("--stop", "x")):

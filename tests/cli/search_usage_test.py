@@ -18,6 +18,18 @@ class Usage(SearchTest):
                              {p["blocks"]["encoder.self"][0] for p in self.result()["placements"]})
         self.assertIn("decoder.cross", everything.out)
 
+    def test_of_all_mechanisms_the_models_own_is_the_baseline(self):
+        model = self.tiny("own", search_table(SPACE, baseline=None), attention='default = "leap"')
+        self.search("--space", "encoder.self=all", "--space", "decoder.self=all", model=model)
+        self.assertEqual(self.result()["settings"]["baseline"], "encoder.self=leap decoder.self=leap decoder.cross=softmax")
+
+    def test_lengths_beyond_the_models(self):
+        model = self.tiny("short", search_table(SPACE))
+        model.write_text(model.read_text().replace("decoder = { layers = 1,", "decoder = { layers = 1, max_length = 48,"))
+        said = self.search("--length", 64, "--lengths", 64, code=2, model=model)
+        self.assertIn("attnkit: length 64 is beyond the model's max_length 48: choose --length N of at most 48\n", said.err)
+        self.search("--length", 48, "--lengths", 48, model=model)  # nothing was measured, so nothing stands in the way
+
     def test_a_role_that_is_left_out_stays_as_it_is(self):
         model = self.tiny("plain", "")
         self.search("--data", self.model.parent / "data.tsv", "--space", "encoder.self=softmax,relu", "--baseline",
@@ -37,7 +49,8 @@ class Usage(SearchTest):
                 (["--space", "encoder.self=relu", "--space", "encoder.self=softmax"], "encoder.self is given twice"),
                 ([word for role in ROLES for word in ("--space", f"{role}=softmax")], "nothing to choose from"),
                 (["--baseline", "nope"], '--baseline: no mechanism "nope"'), (["--frobnicate"], "--frobnicate"),
-                (["--max-state", "1"], "KiB"), (["--lengths", "16,"], "--lengths"), (["--strategy", "best"], "grid")]:
+                (["--max-state", "1"], "KiB"), (["--lengths", "16,"], "--lengths"), (["--strategy", "best"], "grid"),
+                (["--per-layer"], "a grid places by role"), (["--quick", "--thorough"], "contradict each other")]:
             said = self.search(*options, code=2)
             self.assertIn(message, said.err)
             self.assertEqual(said.err.count("attnkit: "), 1)

@@ -59,6 +59,29 @@ class Usage(CommandTest):
             self.assertEqual(result.out, "")
             self.assertTrue(result.err.startswith("attnkit: "), result.err)
 
+    def test_what_contradicts_itself(self):
+        winner = self.folder / "winner.toml"
+        winner.touch()
+        for message, *arguments in [
+                ("--block is for one block", "bench", SAMPLE, "--block", "relu"),
+                ("--batch is for a model: name its manifest first", "bench", "--block", "relu", "--batch", 2),
+                ("--batch does not go with --sessions", "bench", SAMPLE, "--sessions", 2, "--batch", 2),
+                ("one length goes with --sessions, not 2", "bench", SAMPLE, "--sessions", 2, "--length", "8,16"),
+                ("a file whose name ends in .toml is needed", "import", self.folder, "-o", winner, "--architecture", "own.txt"),
+                ("17 lengths are too many", "inspect", SAMPLE, "--lengths", ",".join(map(str, range(1, 18)))),
+                ("--json and --csv exclude each other", "inspect", SAMPLE, "--attention", "encoder.self.1", "--text", "one", "--json", "--csv"),
+                ("RESULT is standard input: say with --output", "report", "-"),
+                ("--table goes with neither --output nor --json", "report", "-", "--table", "--json"),
+                ("--json and --output - both want", "report", "-", "--json", "-o", "-"),
+                ("--file and --target-file cannot both be standard input", "run", SAMPLE, "--file", "-", "--target-file", "-"),
+                ("--target and --target-file exclude each other", "run", SAMPLE, "--text", "one", "--target", "zwei", "--target-file", winner),
+                (f'"{winner}" is a file that this search would write', "search", winner, "-o", self.folder),
+                ('--decode: "x" is no id', "tokenize", SAMPLE, "--decode", "1 x"),
+                ("give either --text TEXT or --decode IDS", "tokenize", SAMPLE)]:
+            with self.subTest(arguments):
+                self.assertIn(message, self.run_code(2, *arguments).err)
+        self.assertEqual(list(self.folder.iterdir()), [winner], "a mistake writes nothing")
+
     def test_tokenize_names_what_run_does(self):
         self.assertIn("--output cannot", self.run_code(2, "tokenize", SAMPLE, "--text", "one", "--json", "-o", "-").err)
         self.assertIn("standard input:2: ", self.run_code(6, "tokenize", SAMPLE, "--file", "-", stdin="one\n\u6771\n".encode()).err)

@@ -14,6 +14,8 @@
 
 #include "core/device/table.hpp"
 #ifndef ATTNKIT_ON_A_GPU
+#include <cuda_runtime.h>
+
 #include "cuda/emulator/cublaslt.hpp"
 #include "cuda/emulator/emulator.hpp"
 #endif
@@ -896,7 +898,6 @@ TEST_F(DeviceLibrary, DescribesItsDevice) {
   EXPECT_EQ(9, before.major);
   EXPECT_EQ(before.free, after.free + (1 << 20));
   EXPECT_LE(before.free, before.memory);
-  EXPECT_EQ(ATTN_OK, table().make_current(device_, &error_));
 }
 
 TEST_F(DeviceLibrary, RowsOfADenseLayerAreIndependent) {
@@ -1089,6 +1090,45 @@ TEST_F(DeviceLibraryOfTwo, RunsOnItsOwnStreamsAlone) {
                     t.normalise_heads, t.turn, t.repeat_heads, t.spread, t.best, t.top);
   table().free_stream(devices[0], streams[1]);
   EXPECT_EQ(ATTN_OK, table().wait(devices[1], streams[1], &error)) << error.message;
+}
+
+TEST_F(DeviceLibraryOfTwo, LeavesTheThreadItsDevice) {
+  const auto current = [] {
+    int device = -1;
+    cudaGetDevice(&device);
+    return device;
+  };
+  EXPECT_EQ(0, current());
+  cudaSetDevice(1);
+  const DeviceTable& t = table();
+  DeviceInfo info{};
+  DeviceHandle* device = nullptr;
+  uintptr_t stream = 0;
+  void *memory = nullptr, *pinned = nullptr;
+  const auto expect_taken = [&](int32_t code) {
+    EXPECT_EQ(ATTN_OK, code) << error.message;
+    EXPECT_EQ(1, current());
+  };
+  expect_taken(t.open(0, &device, &error));
+  expect_taken(t.describe(device, &info, &error));
+  expect_taken(t.make_stream(device, &stream, &error));
+  expect_taken(t.allocate(device, 4, &memory, &error));
+  expect_taken(t.allocate_host(device, 4, &pinned, &error));
+  expect_taken(t.zero(device, stream, memory, 4, &error));
+  expect_taken(
+      t.round_to_16_bits(device, stream, DeviceType::bf16, static_cast<const float*>(memory), 1, memory, &error));
+  expect_taken(t.wait(device, stream, &error));
+  t.release(device, memory);
+  t.release_host(device, pinned);
+  t.free_stream(device, stream);
+  t.close(device);
+  EXPECT_EQ(1, current());
+  int32_t former = -1;
+  ASSERT_EQ(ATTN_OK, t.make_current(devices[0], &former, &error)) << error.message;
+  EXPECT_EQ(std::pair(0, 1), std::pair(current(), former));
+  t.make_former_current(former);
+  EXPECT_EQ(1, current());
+  cudaSetDevice(0);
 }
 
 TEST_F(DeviceLibraryOfTwo, LaunchesItsOwnGraphsAlone) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <attnkit/kernels/cuda/device.hpp>
+#include <attnkit/kernels/cuda/launch.hpp>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -390,6 +391,18 @@ TEST(Emulator, RefusesImpossibleLaunches) {
   EXPECT_EQ(cudaSuccess, launch(nullptr, 1, 32, 50000, do_nothing, none));
   EXPECT_EQ(cudaSuccess, cudaDeviceSynchronize());
   EXPECT_EQ(cudaErrorInvalidValue, cudaGetLastError());
+}
+
+__global__ void do_nothing_either(float*) {}
+
+// Of launch.hpp: what one thread sets for a kernel must be enough for another, whose launch comes between.
+TEST(Launch, LeavesTheSharedMemoryOfOthers) {
+  float* const none = nullptr;
+  const attn_exec exec{};
+  for (const size_t bytes : {100 * 1024, 60 * 1024})
+    attnkit::cuda::launch("nothing", do_nothing_either, {dim3(1), 32, bytes}, exec, none);
+  EXPECT_EQ(cudaSuccess, launch(nullptr, 1, 32, 100 * 1024, do_nothing_either, none));
+  EXPECT_EQ(cudaSuccess, cudaDeviceSynchronize());
 }
 
 TEST(EmulatorDeathTest, TheCpuMayNotTouchDeviceMemory) {

@@ -1,9 +1,12 @@
-"""attnkit run --device cuda, with the emulator for a device: the CPU's texts, and what it says where something is missing."""
+"""attnkit run --device cuda, with the emulator for a device: the CPU's texts, and what it says where something is missing;
+searches and measurements of models on it."""
 
 import os
+import pathlib
 import unittest
 
 from command import SAMPLE, CommandTest
+from search_support import SearchTest, search_table, texts
 
 TEXTS = ["--text", "two hundred and forty-one euros", "--text", "half past three"]
 MANIFEST = """schema = "attnkit.model/1"
@@ -34,7 +37,7 @@ class OnADevice(CommandTest):
         for env, words in (({"ATTNKIT_DEVICE_LIBRARY": "/nowhere/libattnkit_cuda.so"},
                             "models on a device need attnkit's library for it, and it cannot be loaded: /nowhere/libattnkit_cuda.so"),
                            ({"ATTNKIT_EMULATED_DEVICES": "0"}, "there is a driver for CUDA, but no device")):
-            result = self.run_code(1, "run", SAMPLE, *TEXTS, "--device", "cuda", env=env)
+            result = self.run_code(6, "run", SAMPLE, *TEXTS, "--device", "cuda", env=env)
             self.assertIn(words, result.err)
             self.assertIn("--device cpu runs it on the CPU", result.err)
             self.assertEqual(result.out, "")
@@ -45,6 +48,42 @@ class OnADevice(CommandTest):
         result = self.run_code(4, "run", model, *TEXTS, "--plugin-dir", os.environ["ATTNKIT_PLUGINS_OF_CUDA"])
         self.assertIn('mechanism "mean" has no variant for this device', result.err)
         self.assertIn("mechanisms found: ", result.err)
+
+    def test_memory_of_a_device_is_not_said(self):
+        of = [SAMPLE, "--length", "4", "--device", "cuda"]
+        self.assertNotIn("peak_memory_bytes", self.run_ok("bench", *of, "--json").json()["results"][0])
+        sessions = self.run_ok("bench", *of, "--sessions", "2", "--json").json()
+        self.assertNotIn("resident_bytes", sessions["memory_per_session"])
+
+
+class Searches(SearchTest):
+    def test_a_journal_is_of_the_device(self):
+        data = "".join(f"{text}\t{i % 5}\n" for i, text in enumerate(texts(8)))
+        model = self.tiny("device", search_table({"encoder.self": ["softmax", "relu"]}), data=data, kind="encoder", head="classifier")
+        model.write_text('device = "cuda"\n' + model.read_text())
+        options = ["--length", "8", "--lengths", "8", "--jobs", "1"]
+        refused = self.search(*options, model=model, code=2)
+        self.assertIn("rank rcp_mem, which is the default, counts the memory of a process, and a GPU's is none of it", refused.err)
+        options += ["--rank", "rcp"]
+        self.search(*options, model=model)
+        result = self.result()
+        self.check_result(result)
+        self.assertTrue(result["machine"]["cpu"].endswith(", an emulated device"), result["machine"]["cpu"])
+        self.assertEqual({at["peak_bytes"] for p in result["placements"] for at in p["cost"]["at"]}, {None})
+        identity = self.journal()[0]["identity"]
+        self.assertIn("plugin relu", identity)
+        self.assertNotIn("plugin reformer", identity)  # which has no variant
+        self.search(*options, "--resume", model=model)
+
+        def changed(path):
+            copy = self.folder / pathlib.Path(path).name
+            copy.write_bytes(pathlib.Path(path).read_bytes() + b"\0")
+            return copy
+
+        relu = changed(f"{os.environ['ATTNKIT_PLUGIN_PATH']}/relu-cuda.so")
+        self.assertIn("plugin relu is", self.search(*options, "--resume", "--plugin-dir", relu.parent, model=model, code=6).err)
+        other = {"ATTNKIT_DEVICE_LIBRARY": str(changed(os.environ["ATTNKIT_DEVICE_LIBRARY"]))}
+        self.assertIn("device library is", self.search(*options, "--resume", model=model, code=6, env=other).err)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,11 @@ docs_test.py SOURCE_FOLDER ATTNKIT DECODE
 """
 import pathlib
 import re
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 import unittest
 
@@ -60,6 +63,19 @@ class Documents(unittest.TestCase):
     def test_contract_shows_what_decode_prints(self):
         printed = subprocess.run([DECODE, "relu"], capture_output=True, text=True, check=True).stdout
         self.assertIn(printed, blocks(read("docs/contract.md"), ""))
+
+    def test_stream_shows_what_it_prints(self):
+        page = read("docs/stream.md")
+        command, printed = (text.splitlines() for text in re.search(r"(?ms)^```sh\n(.*?)^```$.*?^```\n(.*?)^```$", page).groups())
+        done = subprocess.run([ATTNKIT, *shlex.split(command[0])[1:], "--events", "-"], cwd=SOURCE, capture_output=True, text=True, check=True)
+        events, shown = ([re.sub('"seconds":[^}]*', "", line) for line in lines(text)] for text in
+                         (done.stdout, "\n".join(re.findall(r'(?m)^    (\{"input".*)$', page))))
+        self.assertEqual([event for event in shown if event not in events], [])
+        self.assertGreater(len(shown), 2)
+        self.assertIn(printed[0], done.stdout)
+        timed = ("wait-k", "and computed")
+        self.assertEqual([line for line in printed[1:] if not line.startswith(timed)],
+                         [line for line in lines(done.stderr) if not line.startswith(timed)])
 
     def test_files_exist(self):
         name = re.compile(r"(?<![\w/.-])(?:abi|core|hosts|plugins|samples|tests|docs)/(?:[\w.-]+/)*[\w.-]+\.\w+")
@@ -159,6 +175,20 @@ class Manifests(unittest.TestCase):
         for path in (SOURCE / "samples/manifests").glob("*.toml"):
             done = subprocess.run([ATTNKIT, "validate", path], capture_output=True, text=True)
             self.assertEqual((done.returncode, "warning" in done.stdout + done.stderr), (0, False), done.stderr)
+
+    def test_of_the_page_do_what_it_says(self):
+        page = read("docs/manifest.md")
+        example, stream = blocks(page, "toml")[:2]
+        said = re.search(r"(?m)^model\.toml:.*AK203.*\n  help: .*$", page)[0]
+        refused = example.replace('{ use = "leap", factor = 4 }', '"cosformer"') + stream
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(SOURCE / "samples/models/numbers-en-de/vocab.txt", folder)
+            for text, code, quoted in ((example, 0, "model.toml: ok"), (refused, 3, said)):
+                (pathlib.Path(folder) / "model.toml").write_text(text)
+                done = subprocess.run([ATTNKIT, "validate", "model.toml"], cwd=folder, capture_output=True, text=True)
+                self.assertEqual(done.returncode, code, done.stderr)
+                for line in lines(quoted):
+                    self.assertIn(line.removesuffix("..."), done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

@@ -119,6 +119,22 @@ def table():
     return [dict(zip(head, (cell.strip().strip("`") for cell in line.strip("|").split("|")))) for line in lines[2:]]
 
 
+class Documents(unittest.TestCase):
+    # Give a table of the manifest, under the names that its keys have there.
+    tables = {"ties_json", "head_json", "decode_json", "stream_json", "rotary_json"}
+
+    def test_every_key_is_named(self):
+        page = (SOURCE / "docs/hosts.md").read_text()
+        named = set(re.findall(r"`(\w+)`", page[page.index("## The JSON documents"):page.index("## Every call")]))
+        found = set()
+        for path in ("core/api/describe.cpp", "core/plugin/probe.cpp", "core/api/verify.cpp"):
+            for function in re.split(r"(?m)^(?=\w.*\) \{$)", (SOURCE / path).read_text()):
+                if (re.match(r".*?(\w+)\(", function) or [""] * 2)[1] not in self.tables:
+                    found |= {a or b for a, b in re.findall(r'\{"(\w+)", [^"]|\["(\w+)"\]', function)}
+        self.assertGreater(len(found), 120)
+        self.assertEqual(found - named, set())
+
+
 class Hosts(unittest.TestCase):
     rows = table()
 

@@ -30,10 +30,18 @@ class Samples(CommandTest):
         self.run_ok("import", path, "-o", manifest)
         return manifest
 
+    def run_sample(self, topic, *arguments):
+        return subprocess.run([*COMMAND[:-1], COMMAND[-1] + topic + SUFFIX, *map(str, arguments)], capture_output=True, timeout=300)
+
     def sample(self, topic, *arguments):
-        done = subprocess.run([*COMMAND[:-1], COMMAND[-1] + topic + SUFFIX, *map(str, arguments)], capture_output=True, timeout=300)
+        done = self.run_sample(topic, *arguments)
         self.assertEqual((done.returncode, done.stderr), (0, b""), done)
         return done.stdout.decode()
+
+    def refuses(self, topic, *arguments):
+        done = self.run_sample(topic, *arguments)
+        self.assertNotEqual(done.returncode, 0, done)
+        self.assertEqual(done.stdout, b"")
 
 
 class Tiny(Samples):
@@ -52,12 +60,24 @@ class Tiny(Samples):
             self.assertEqual(self.sample("complete", model, text, 12), drawn)
             stop = re.search("[^\ufffd\n]{2}", drawn[3:])[0]  # its beginning is held back until it is whole, or something else
             self.assertEqual(self.sample("complete", model, text, 12, 0.8, stop), drawn[:drawn.index(stop)] + "\n")
+        for numbers in (("12x",), ("-1",), (12, "warm"), (12, -1)):
+            self.refuses("complete", model, text, *numbers)
 
     def test_transcribe(self):
         model, recording = self.model(GOLDEN / "whisper"), GOLDEN / "whisper/1.wav"
         expected = self.run_ok("run", model, "--audio", recording).out
         self.assertGreater(len(expected), 10)
         self.assertEqual(self.sample("transcribe", model, recording), expected)
+        whole, changed = recording.read_bytes(), self.folder / "changed.wav"
+        self.assertEqual((whole[:4], whole[12:16], whole[36:40]), (b"RIFF", b"fmt ", b"data"))
+        for data in (b"RIFX" + whole[4:], whole[:12] + whole[36:], whole[:12] + whole[36:] + whole[12:36]):
+            changed.write_bytes(data)
+            self.refuses("transcribe", model, changed)
+        said = []
+        for cut in (1, 2):  # half a sample is none
+            changed.write_bytes(whole[:-cut])
+            said.append(self.sample("transcribe", model, changed))
+        self.assertEqual(said[0], said[1])
 
 
 class Real(Samples):

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -155,11 +156,28 @@ class Project(unittest.TestCase):
                    f"-DCMAKE_C_COMPILER={setting('CC')}", f"-DCMAKE_CXX_COMPILER={setting('CXX')}", *options)
 
     def test_a_version_is_that_of_the_contract_or_of_the_product(self):
-        for version in ("", "1", "1.0", "0.1", "0.1.0"):
+        for version in ("", "1", "1.0", "0.1", "0.1.0", "1.0...1.1", "1.0...<2", "0.1...0.9"):
             self.configure(f"good-{version}", ["project(good LANGUAGES CXX)", f"find_package(attnkit {version} REQUIRED)"])
-        for version in ("2", "1.9", "0.2"):
+        for version in ("2", "1.9", "0.2", "1.0...1.0.5", "1.0...<1.1"):
             with self.assertRaisesRegex(AssertionError, "attnkit"):
                 self.configure(f"bad-{version}", ["project(bad LANGUAGES CXX)", f"find_package(attnkit {version} REQUIRED)"])
+
+    def test_a_program_names_its_mechanisms_once(self):
+        lines = ["project(linked LANGUAGES {})", "find_package(attnkit 1 REQUIRED COMPONENTS static)", f"add_executable(program {SOURCE}/samples/c/translate.c)"]
+        calls = {"once": ("C CXX", ["softmax leap"]), "twice": ("C CXX", ["softmax", "leap"]), "none": ("C CXX", [""]), "no-cxx": ("C", ["softmax"])}
+        for name, (languages, mechanisms) in calls.items():
+            whole = [line.format(languages) for line in lines] + [f"attnkit_link_plugins(program {some})" for some in mechanisms]
+            if name == "once":
+                self.configure(f"linked-{name}", whole)
+                continue
+            with self.assertRaisesRegex(AssertionError, "name all its mechanisms, at least one, in one call"):
+                self.configure(f"linked-{name}", whole)
+
+    def test_a_plugin_is_validated_by_the_command_of_the_project(self):
+        (ROOT / "empty.cpp").touch()
+        self.configure("validated", ["project(validated LANGUAGES CXX)", "enable_testing()", "find_package(attnkit 1 REQUIRED)",
+                                     f"add_library(mean MODULE {ROOT}/empty.cpp)", "attnkit_add_plugin_test(mean)"], "-Dattnkit_COMMAND=/another/attnkit")
+        self.assertIn("/another/attnkit", (ROOT / "validated/build/CTestTestfile.cmake").read_text())
 
     def test_a_part_of_another_project_brings_no_tests_and_installs_nothing(self):
         fetched = "".join(fragments(SOURCE / "docs/using.md", "cmake"))
@@ -323,13 +341,34 @@ class Tutorial(unittest.TestCase):
         self.assertRegex(self.output, r"mean\.validate \.+ +Passed")
 
     def test_obeys_the_laws_with_values_that_fade(self):
-        code = (ROOT / "mean/mean.cpp").read_text().replace('"decay", 1,', '"decay", 0.9,')
+        code = (ROOT / "mean/mean.cpp").read_text().replace('"decay", 1,', '"decay", 0.4999,')
         fading = ROOT / "fading/mean.so"
         fading.parent.mkdir()
         (fading.parent / "mean.cpp").write_text(code)
         run(setting("CXX"), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{PREFIX}/include", "fading/mean.cpp", "-o", fading,
             *(["-fno-gnu-unique"] if "clang" not in setting("CXX") else []), f"-Wl,--version-script={LIB}/cmake/attnkit/exports.map")
         self.assertIn("\nok: ", attnkit("validate-plugin", fading, "--seed", "1"))
+        # The second of two outputs is (d v1 + v2) / (1 + d), d as f32.
+        decay, = struct.unpack("f", struct.pack("f", 0.4999))
+        out = run(sys.executable, "-B", "-c", GRADIENT, fading.parent, PYTHONPATH=LIB / "attnkit/python", ATTNKIT_LIBRARY="")
+        for given, exact in zip(map(float, out.split()), (decay / (1 + decay), 1 / (1 + decay)), strict=True):
+            self.assertAlmostEqual(given, exact, delta=1e-14)
+
+
+# The gradient of mean's values, in f64.
+GRADIENT = """
+import array, sys
+import attnkit
+
+def column(*values):
+    return memoryview(array.array("d", values)).cast("B").cast("d", (1, 1, len(values), 1))
+
+block = attnkit.Block(attnkit.Runtime(threads=1, plugin_path=sys.argv[1]), "mean", "decoder.self", d_model=1, heads=1)
+run = block.run(block.request(queries=2, keys=2, flags=attnkit.TRAIN, dtype="float64"), {"v": column(0, 0)})
+gradient = column(0, 0)
+block.backward(run, {"o": column(0, 1), "v": gradient})
+print(*gradient.cast("B").cast("d"))
+"""
 
 
 if __name__ == "__main__":

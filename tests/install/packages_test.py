@@ -114,6 +114,8 @@ class Debian(unittest.TestCase):
     def test_the_same_tree_gives_the_same_bytes(self):
         # In memory, if possible: another file system lists files in another order, and has folders of other sizes.
         with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+            umask = os.umask(0o077)
+            self.addCleanup(os.umask, umask)
             pack("DEB", folder, "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip", "-D", "CPACK_COMPONENTS_ALL=library")
             again, = pathlib.Path(folder).glob("*.deb")
             again = pathlib.Path(shutil.copy(again, ROOT))

@@ -5,6 +5,7 @@
 PATH, PKG_CONFIG_PATH and LD_LIBRARY_PATH must lead to the tree.  Those that take imported models are given the tests' tiny ones.
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -34,8 +35,9 @@ def failures(language, samples, folder, environment=None, python=sys.executable)
     folder.mkdir(parents=True)
     environment = (os.environ if environment is None else environment) | {"SAMPLES": str(samples), "ATTNKIT_LIBRARY": ""}
 
-    def run(*command, **more):
-        return subprocess.run([str(c) for c in command], env=environment | more, cwd=folder, capture_output=True, text=True, timeout=600)
+    def run(*command, pass_fds=(), **more):
+        return subprocess.run([str(c) for c in command], env=environment | more, cwd=folder, capture_output=True, text=True, timeout=600,
+                              pass_fds=pass_fds)
 
     def shell(lines):
         done = run("bash", "-euo", "pipefail", "-c", lines)
@@ -45,14 +47,26 @@ def failures(language, samples, folder, environment=None, python=sys.executable)
         raise AssertionError(problem)
     start, suffix = ([python, "-B"], ".py") if language == "python" else ([], "")
     programs = {"python": samples / "python", "rust": folder / "target/debug"}.get(language, folder)
-    places = {"model": samples / "models/numbers-en-de/model.toml", "speech": samples / "models/numbers-speech/model.toml",
+    model = samples / "models/numbers-en-de/model.toml"
+    places = {"model": model, "speech": samples / "models/numbers-speech/model.toml", "streaming": folder / "streaming.toml",
               "bad": SOURCE / "tests/core/manifest/data/ten_mistakes.toml", "file": folder / "written", "fails": folder / "fails"}
+    named = re.sub(r'"([a-z-]+\.(?:txt|tsv|safetensors))"', rf'"{model.parent}/\1"', model.read_text())  # its files, from elsewhere
+    places["streaming"].write_text(named + "\n[stream]\nreplay = true\n")
     cases = [case for case in json.loads((SOURCE / "samples/expected.json").read_text()) if language in case["languages"]]
     wrong = []
     for case in cases:
-        done = run(*start, programs / (case["program"] + suffix), *(a.format(**places) for a in case["arguments"]))
+        command = [*start, programs / (case["program"] + suffix)]
+        done = run(*command, *(a.format(**places) for a in case["arguments"]))
         if done.returncode != case["status"] or not re.search(case["out"], done.stdout, re.S) or not re.search(case["err"], done.stderr, re.S):
             wrong.append(f"{language}: {case['name']}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
+        if "{file}" in case["arguments"]:
+            sealed = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)  # root cannot write it either
+            os.write(sealed, places["file"].read_bytes())
+            fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK)
+            done = run(*command, *(a.format(**places | {"file": f"/proc/self/fd/{sealed}"}) for a in case["arguments"]), pass_fds=[sealed])
+            os.close(sealed)
+            if done.returncode == 0 or done.stdout:
+                wrong.append(f"{language}: {case['name']}: goes on with an old file that it cannot write\n{done.stdout}\n{done.stderr}")
     imported = run(sys.executable, "-B", SOURCE / "tests/import/samples_test.py", "tiny", suffix, *start, f"{programs}/",
                    PYTHONPATH=f"{environment.get('PYTHONPATH', '')}:{SOURCE}/tests/cli", ATTNKIT_SAMPLE=str(samples / "models/numbers-en-de"),
                    ATTNKIT=run("bash", "-c", "command -v attnkit").stdout.strip())

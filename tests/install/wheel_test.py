@@ -74,6 +74,12 @@ class Wheel(unittest.TestCase):
         said = run(self.bin / "python", "-B", "-c", program).splitlines()
         self.assertEqual(sorted(said), sorted([*extras, *(f"{need}; extra == '{extra}'" for extra, needs in extras.items() for need in needs)]))
 
+    def test_pip_takes_every_file_of_the_source(self):
+        package, tools = SOURCE / "hosts/python/attnkit", tomllib.loads((SOURCE / "hosts/python/pyproject.toml").read_text())["tool"]["setuptools"]
+        others = {file.name for file in package.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+        self.assertEqual(others, set(tools["package-data"]["attnkit"]))
+        self.assertEqual({".".join(file.parent.relative_to(package.parent).parts) for file in package.rglob("*.py")}, set(tools["packages"]))
+
     def test_needs_nothing_but_the_c_and_cpp_libraries(self):
         prefix, = (ROOT / "venv/lib").glob("python*/site-packages/attnkit/prefix")
         files = [f for f in prefix.rglob("*") if f.is_file() and f.read_bytes()[:4] == b"\x7fELF"]

@@ -150,6 +150,18 @@ TEST(Create, ReadsNoMoreOfABlockThanTheHostGave) {
   EXPECT_EQ(Seated::block.key_width, 8);
 }
 
+struct Deep : Scaled {
+  Deep(const attn_block& b, const Values& values, Ports& ports) : Scaled(b, values, ports) {
+    ports.learned("deep", {1, 2, 3, 4, 5}, "more dimensions than a tensor has");
+  }
+};
+
+TEST(Create, RefusesMoreDimensionsThanATensorHas) {
+  const Refused refused = conformance::refusal([] { Mechanism(Table<Deep>::table(), block()); });
+  EXPECT_EQ(ATTN_INTERNAL, refused.code);
+  EXPECT_STREQ("port \"deep\" has 5 dimensions, at most 4 are possible", refused.what());
+}
+
 TEST(Create, TakesHeadsOfKeysAndTheirWidth) {
   attn_block sharing = make_block(ATTN_DECODER_SELF, true, 6, 8, 4);
   sharing.kv_heads = 2;
@@ -257,6 +269,20 @@ TEST(Kit, AddsUpTheGradientsOfWhatIsLearned) {
   learned.collect(grad, 2, sums);
   EXPECT_EQ(1111.5f, to_a.at(0, 0, 0, 0)) << "skipped";
   EXPECT_EQ(606.5f, to_b.at(0, 0, 0, 0)) << "added to";
+}
+
+TEST(Kit, StoresTablesOf64Bits) {
+  const attn_port port{sizeof port, ATTN_TABLE, 0, 0, 64, 2, "t", "indices", {3, 5}};
+  Array table = Array::stored(port);
+  const attn_tensor t = table.tensor();
+  EXPECT_EQ(64, t.dtype_bits);
+  EXPECT_EQ(5, t.stride[0]);
+  std::memset(t.data, 1, 3 * 5 * sizeof(int64_t));
+  EXPECT_TRUE(table.gaps_intact());
+  Array64 wide(table);
+  EXPECT_EQ(64, wide.tensor().dtype_bits);
+  EXPECT_EQ(0, std::memcmp(wide.tensor().data, t.data, 3 * 5 * sizeof(int64_t)));
+  EXPECT_TRUE(same_bits(table, Array(wide)));
 }
 
 TEST(Kit, ClearsRowsThatNobodyAskedFor) {

@@ -1,5 +1,8 @@
 """The corpus of debian-en-de: reading, cleaning and splitting of made-up files, and what is refused.  corpus_test.py SOURCE."""
+import contextlib
+import io
 import json
+import os
 import pathlib
 import random
 import struct
@@ -7,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SAMPLE = pathlib.Path(sys.argv.pop(1)) / "samples/models/debian-en-de"
 sys.path.insert(0, str(SAMPLE))
@@ -166,6 +170,55 @@ class Refusing(unittest.TestCase):
             self.assertRegex(said[2], "^hen 1.0 cannot be had from the mirror ")
             self.assertRegex(said[-4], "^ox 1.0 has changed: .*" + packages.digest(b"ox"))
             self.assertEqual([line.split(" files ")[1].split(",")[0] for line in said[-3:]], list(packages.INDEXES.values()))
+
+    def test_a_new_version_of_a_package_is_read(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for version in ("1.0", "2.0"):
+                root, file = folder / version, folder / f"cat_{version}.deb"
+                (root / "DEBIAN").mkdir(parents=True)
+                (root / "DEBIAN/control").write_text(f"Package: cat\nVersion: {version}\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n")
+                (root / "text").write_text(version)
+                subprocess.run(["dpkg-deb", "-b", root, file], check=True, stdout=subprocess.DEVNULL)
+                self.assertEqual((packages.unpacked(file, folder / "unpacked") / "text").read_text(), version)
+
+    def test_a_download_that_was_stopped_goes_on(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "apt-get").write_text('#!/bin/sh\ntest -f "$4" && echo cat >cat_1%3a1.0_all.deb\n')
+            (folder / "apt-get").chmod(0o755)
+            with unittest.mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"), contextlib.chdir(folder):
+                apt = packages.Apt(pathlib.Path("."))
+                (folder / "debs/cat_1%3a1.0_all.deb").touch()
+                self.assertEqual(apt.deb("cat", "1:1.0").read_text(), "cat\n")
+
+    def test_a_corpus_that_differs_replaces_none(self):
+        pairs = [("descriptions", f"description:p{n}", f"This is the sentence number {n} of the file and it is long",
+                  f"Dies ist der Satz Nummer {n} der Datei und er ist lang") for n in range(10, 60)]
+
+        def pieces(folder, train):
+            (folder / "pieces.vocab").write_text("new")
+            return unittest.mock.Mock(encode=str.split)
+
+        with tempfile.TemporaryDirectory() as name:
+            folder, record = pathlib.Path(name) / "corpus", {"packages": [], "indexes": {}, "files": []}
+            (folder / "lists").mkdir(parents=True)
+            (folder / "lists/Packages").touch()
+            names = {"train.tsv", "dev.tsv", "test.tsv", "documents.tsv", "pieces.vocab"}
+            for old in names:
+                (folder / old).write_text("old")
+            run = {"HERE": folder.parent, "unchanged": lambda *_: {}, "read_descriptions": lambda *_: pairs, "pieces": pieces}
+            with unittest.mock.patch.multiple(corpus, **run), unittest.mock.patch("sys.argv", ["corpus.py", "--folder", str(folder)]), \
+                    contextlib.redirect_stdout(io.StringIO()):
+                (folder.parent / "corpus.json").write_text(json.dumps(record))
+                with self.assertRaisesRegex(SystemExit, "differs from corpus.json's: train.tsv has sha256 "):
+                    corpus.main()
+                self.assertEqual({old: (folder / old).read_text() for old in names}, dict.fromkeys(names, "old"))
+                record["files"] = corpus.make(folder, record)["files"]
+                (folder.parent / "corpus.json").write_text(json.dumps(record))
+                corpus.main()
+            made = {f["name"]: f["sha256"] for f in record["files"]}
+            self.assertEqual({new: packages.digest((folder / new).read_bytes()) for new in names}, made)
 
     def test_the_record_is_whole(self):
         record = json.loads((SAMPLE / "corpus.json").read_text(encoding="utf-8"))

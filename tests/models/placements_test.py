@@ -1,4 +1,5 @@
 """What the scripts of debian-en-de compare: placements, their manifests, and the order of two lists.  placements_test.py SOURCE."""
+import argparse
 import contextlib
 import io
 import pathlib
@@ -13,6 +14,7 @@ sys.path.insert(0, str(SAMPLE))
 # What scores translations is not needed here.
 with unittest.mock.patch.dict(sys.modules, {name: unittest.mock.Mock() for name in ("numpy", "sacrebleu", "sacrebleu.metrics")}):
     import alone
+    import evaluate
     import placements
 
 SPACE = {role: ["softmax", "relu", "leap"] for role in placements.ROLES}
@@ -38,6 +40,37 @@ class Placements(unittest.TestCase):
                 self.assertTrue(one.read_text(encoding="utf-8").endswith('"decoder.self" = "relu"\n'))
                 self.assertTrue(other.read_text(encoding="utf-8").endswith('"decoder.self" = "leap"\n'))
             self.assertEqual(list(model.parent.iterdir()), [])
+
+
+    def test_a_placement_names_three_mechanisms(self):
+        self.assertEqual(placements.three("leap/relu/softmax"), "leap/relu/softmax")
+        for text in ("relu/relu", "relu/relu/relu/relu"):
+            with self.assertRaisesRegex(argparse.ArgumentTypeError, f"^{text}: give three mechanisms"):
+                placements.three(text)
+
+
+class Known(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.file, self.model, self.weights = (pathlib.Path(temporary.name) / name for name in ("journal", "model.toml", "weights.safetensors"))
+        self.model.write_text('[weights]\nfile = "weights.safetensors"\n')
+        self.weights.touch()
+
+    def test_lines_that_were_cut_or_have_other_separators(self):
+        evaluate.Journal(self.file).value(lambda *_: ["a\u2028b"], "", self.model, "one")
+        self.file.write_bytes(self.file.read_bytes() + '["cut ü'.encode()[:-1])
+        for _ in range(2):
+            journal = evaluate.Journal(self.file)
+            self.assertEqual(journal.value(lambda *_: ["c"], "", self.model, "two"), ["c"])
+            self.assertEqual(list(journal.known.values()), [["a\u2028b"], ["c"]])
+
+    def test_other_weights_are_another_result(self):
+        made = []
+        for weights in ("first", "second"):
+            self.weights.write_text(weights)
+            made.append(evaluate.Journal(self.file).value(lambda *_: self.weights.read_text(), "", self.model))
+        self.assertEqual(made, ["first", "second"])
 
 
 class Compared(unittest.TestCase):

@@ -88,6 +88,11 @@ class Verify(PackageTest):
     def test_not_a_number_differs(self):
         self.write(encoder=("F32", [2, 3, tiny_model.WIDTH], [float("nan")] * 6 * tiny_model.WIDTH))
         self.assertIn("encoder is the first layer that differs", self.run_code(7, "verify", self.manifest).lines()[-1])
+        self.write(encoder=("F32", [2, 3, tiny_model.WIDTH], [float("inf")] * 6 * tiny_model.WIDTH))
+        result = self.run_code(7, "verify", self.manifest)
+        self.assertIn("encoder is the first layer that differs, by inf of its largest number", result.lines()[-1])
+        self.assertRegex(result.out, r"(?m)^encoder +NaN +inf$")
+        self.assertEqual([self.run_code(7, "verify", self.manifest, "--json").json()["layers"][0][key] for key in ("error", "largest")], [None, None])
 
     def test_files_that_do_not_fit(self):
         self.assertIn("golden.safetensors", self.run_code(6, "verify", self.manifest).err)

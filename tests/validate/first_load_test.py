@@ -98,6 +98,17 @@ class FirstLoad(unittest.TestCase):
         self.assertIn("did something else", self.skipped(folder)[0])
         self.assertIn(HARM["ENTRY_CRASHES"], self.skipped(folder, "--rescan")[0])
 
+    def test_of_too_many_those_in_use_stay(self):
+        folder = self.plugin("ENTRY_CRASHES")
+        self.skipped(folder)
+        known = self.cache().read_text()
+        self.cache().write_text(known + "".join(f"~{i:04}\t{'0' * 64}\t\n" for i in range(1100)))
+        shutil.copy(FAULTY / "faulty.so", folder / "other.so")
+        self.skipped(folder)
+        lines = self.cache().read_text().splitlines()
+        self.assertEqual(len(lines), len(known.splitlines()) + 1 + 1000)
+        self.assertLessEqual(set(known.splitlines()), set(lines))
+
     def test_a_file_that_changed_is_tried(self):
         folder = self.plugin("ENTRY_CRASHES")
         self.assertEqual(len(self.skipped(folder)), 1)

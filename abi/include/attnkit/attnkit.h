@@ -65,8 +65,9 @@ typedef struct attnkit_model_info {
   uint32_t struct_size, kind;           /* ATTNKIT_ENCODER, ... */
   int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
   int32_t outputs;                      /* width of a row of logits: target_vocab, or classes */
-  int32_t max_length, begin_id, end_id; /* longest source and target, which [model.decoder] may make shorter; ids of <s>
-                                           and </s>, -1: no vocabulary */
+  int32_t max_length, begin_id, end_id; /* longest source and target, which [model.decoder] may make shorter; what
+                                           begins a target, what ends source and target: <s> and </s> of
+                                           attnkit's own vocabularies; -1: none */
   uint32_t beams, reserved;             /* what [decode] says; at least 1 */
   uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
   /* Of a model that takes speech, else 0.  source_vocab is 0 there, and max_length counts rows of the encoder. */
@@ -153,9 +154,8 @@ ATTNKIT_API void attnkit_blob_destroy(attnkit_blob* blob);
 ATTNKIT_API int32_t attnkit_runtime_create(const attnkit_runtime_options* options, attnkit_runtime** runtime,
                                            attn_error* err);
 ATTNKIT_API void attnkit_runtime_destroy(attnkit_runtime* runtime);
-/* Returns JSON "attnkit.runtime/1": abi, cpu features, threads, search path, plugins (name, device, file, summary,
- * citation, options with types, defaults and bounds; per role whether it can sit there, causal, streaming, state bytes
- * and flops or the refusal), skipped files with the reason. */
+/* Returns JSON "attnkit.runtime/1": this library, the machine, the loaded plugins with options and costs, skipped files
+ * with the reason.  docs/hosts.md has every key of this document and of the others. */
 ATTNKIT_API int32_t attnkit_runtime_describe(attnkit_runtime* runtime, attnkit_text** json, attn_error* err);
 /* Returns JSON "attnkit.plugin-list/1": name, device and file of the loaded plugins, skipped files with the reason.
  * Calls no plugin. */
@@ -174,11 +174,11 @@ ATTNKIT_API int32_t attnkit_model_open(attnkit_runtime* runtime, const char* pat
 ATTNKIT_API void attnkit_model_destroy(attnkit_model* model);
 /* Fills *info up to the struct_size that the caller set.  Never fails for valid handles. */
 ATTNKIT_API int32_t attnkit_model_get_info(const attnkit_model* model, attnkit_model_info* info, attn_error* err);
-/* Returns JSON "attnkit.model-description/1": the kind, the head, the grid (per block: role, layer, mechanism, options,
- * both as TOML and as given, line:column of the manifest that decided it, parameters), what [search] says, of speech
- * the features, the front end, the samples that the first row of the encoder needs and the milliseconds of a row, and,
- * at each of the n lengths (of source and target), state bytes, scratch bytes and flops of each block and of a pass.
- * Errors    INVALID: a length below 1. */
+/* Returns JSON "attnkit.model-description/1": what the manifest says, defaults filled in, the grid (per block: role,
+ * layer, mechanism, options, both as TOML and as given, line:column of the manifest that decided it, parameters), and,
+ * at each of the n lengths, state bytes, scratch bytes and flops of each block and flops of a pass.  A length is both
+ * that of the source, in rows of the encoder, and that of the target, in tokens.
+ * Errors    INVALID: a length below 1 or above 2^31. */
 ATTNKIT_API int32_t attnkit_model_describe(const attnkit_model* model, const int64_t* lengths, uint32_t n,
                                            attnkit_text** json, attn_error* err);
 /* Computes the whole model on whole sequences (teacher forcing).
@@ -213,7 +213,8 @@ ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnk
 ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer,
                                             const attn_tensor* source, const attn_tensor* target,
                                             const attn_tensor* out, attn_error* err);
-/* Converts text to ids of the source (side 0) or target (side 1) vocabulary, without <s> and </s>.
+/* Converts text to ids of the source (side 0) or target (side 1) vocabulary: with what the vocabulary puts before a
+ * text ([CLS], a language), without the token that ends it.
  * Shapes    *n: room in ids on entry, ids needed on return, also when ids is NULL or too small (then INVALID and ids
  *           untouched).
  * Errors    INVALID: a word that the vocabulary cannot spell, named with its place in the text. */
@@ -281,8 +282,8 @@ ATTNKIT_API int32_t attnkit_session_write(attnkit_session* const* sessions, uint
 /* Continues from where the session stands until </s> or `limit` tokens: greedy with one row, beam search with more, as
  * [decode] says, whose penalties look back at what this call writes.  An empty session begins with <s>.  The next
  * call goes on behind greedy tokens; beams stop before their last ones, and what was returned need not be among them.
- * Shapes    ids: room for limit; limit 0 means that of [decode], or 1.5 * source + 20, then ids needs room for
- *           max_length.  *n on return: tokens written, </s> included when it was reached.
+ * Shapes    ids: room for limit; 0 means that of [decode], else 1.5 * source + 20, of a decoder alone what max_length
+ *           leaves: then room for max_length.  *n on return: tokens written, </s> included when it was reached.
  * Errors    As write; INVALID: [decode] leaves no token that may come. */
 ATTNKIT_API int32_t attnkit_session_generate(attnkit_session* session, uint32_t limit, int32_t* ids, uint64_t* n,
                                              attn_error* err);
@@ -327,9 +328,8 @@ ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const att
                                              const attnkit_stream_options* options, int32_t* ids, uint64_t* n,
                                              attn_error* err);
 /* Returns JSON "attnkit.session/1": rows, source and target position, predicted target length, tokens beyond it, state
- * bytes per block; of the source whether it is complete, reads, tokens that the encoder, and the length's predictor,
- * ran over again, how often states were filled anew (replays) and with how many keys, and the bytes kept for that; of
- * speech the amounts that were read and that wait. */
+ * bytes per block and of all; of the source whether it is complete, how often it was read, what ran anew because it
+ * grew, and the bytes kept for that; of speech the amounts that were read and that wait. */
 ATTNKIT_API int32_t attnkit_session_describe(const attnkit_session* session, attnkit_text** json, attn_error* err);
 
 /* Calls one mechanism by itself.  options_toml: an inline table's content such as "guard = 'add', eps = 1e-6", or NULL.

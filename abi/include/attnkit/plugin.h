@@ -18,10 +18,10 @@
  *           outputs never overlap.  A running call never allocates, locks, logs, waits or starts threads.
  * Threads   A mechanism and a plan never change after they are made: any thread, any number of calls at once.  Two
  *           runs at once may not share scratch, saved, an output, or a state row to which either of them appends.
- * Numbers   State and accumulation are f32 whatever the tensors' type, f64 under an f64 plan.  NaN and infinity
- *           propagate, but only within their batch row and head, and in causal runs only to later positions.
- *           No result depends on other rows, on padding, on the number of workers, or on how a stream was split
- *           beyond rounding; equal splits give equal bits.
+ * Numbers   Accumulation is f32 whatever the tensors' type, f64 under an f64 plan.  So is state, unless an option of the
+ *           mechanism says that it is rounded.  NaN and infinity spread within their batch row and head, in causal runs
+ *           to later positions, and nowhere else.  No result depends on other rows, on padding, on the number of
+ *           workers, or on how a stream was split beyond rounding; equal splits give equal bits.
  * CUDA      The host makes the device current; a run enqueues on exec->stream alone, without synchronising.  Every
  *           array and tensor of a run, state included, is device memory, so a captured graph replays a whole decode
  *           while the host updates lengths and positions between replays.  Only the structs themselves and the
@@ -59,7 +59,7 @@ extern "C" {
 #define ATTN_KEY 2u     /* the host projects the context (self attention: the block's input); rows = M */
 #define ATTN_OUTPUT 3u  /* exactly one; rows = N; the host applies the output projection to it */
 #define ATTN_LEARNED 4u /* trained with the model; f32 (f64 when the plan is f64) */
-#define ATTN_TABLE 5u   /* stored with the model, never trained: random features, fixed projections, index tables */
+#define ATTN_TABLE 5u   /* stored with the model, never trained: random features, index tables; f32, int32 or int64 */
 #define ATTN_AUX_IN 6u  /* (B, 1, rows, width): the latest value of this name in execution order */
 #define ATTN_AUX_OUT 7u /* same shape; replaces the value of this name for the blocks that follow */
 /* AUX ports are declared as shape {0, 1, rows, width}; f64 when the plan is f64.  Execution order of AUX is encoder,
@@ -69,7 +69,7 @@ extern "C" {
  * blocks of decoder.self give never reaches blocks of decoder.cross in a stream: these take in the source before there
  * is a target. */
 /* port flags */
-#define ATTN_RAW 1u       /* QUERY, KEY: the sequence itself, unprojected (1, d_model); OUTPUT: no output projection */
+#define ATTN_RAW 1u       /* unprojected.  QUERY, KEY: the sequence, (1, d_model); OUTPUT: heads * width = d_model */
 #define ATTN_NO_BIAS 2u   /* the projection has no bias even where the model's have */
 #define ATTN_PER_MODEL 4u /* LEARNED, TABLE: one tensor for all blocks of the model that use this mechanism */
 /* request flags */

@@ -259,6 +259,9 @@ class Ports {
   }
   Port stored(uint32_t kind, const char* name, std::initializer_list<int64_t> shape, const char* doc, uint32_t flags,
               uint8_t dtype_code) {
+    if (shape.size() > std::size(attn_port{}.shape))
+      throw Refusal(ATTN_INTERNAL,
+                    say("port \"", name, "\" has ", shape.size(), " dimensions, at most 4 are possible"));
     attn_port port{sizeof(attn_port), kind, flags, dtype_code, 32, static_cast<uint16_t>(shape.size()), name, doc, {}};
     std::copy(shape.begin(), shape.end(), port.shape);
     return add(port);

@@ -14,6 +14,7 @@ namespace attnkit::core {
 namespace {
 
 constexpr std::string_view magic = "GGUF";
+constexpr size_t tensor_count = 8;  // where it stands in the file
 constexpr uint64_t default_alignment = 32, max_alignment = 1 << 20;
 constexpr size_t max_name = 1024, max_values = size_t{1} << 24;
 constexpr uint32_t max_dimensions = 4;
@@ -31,6 +32,23 @@ class GgufReader : ByteReader {
   using ByteReader::ByteReader;
 
   Gguf read() {
+    const uint64_t tensors = read_metadata();
+    std::vector<uint64_t> offsets;
+    for (uint64_t i = 0; i < tensors; ++i) offsets.push_back(read_tensor());
+    place(offsets);
+    return std::move(made_);
+  }
+
+  std::string without_tensors() {
+    read_metadata();
+    std::string made(text_of(bytes().first(at())));
+    made.replace(tensor_count, sizeof(uint64_t), sizeof(uint64_t), '\0');
+    return made;
+  }
+
+ private:
+  // Returns the number of tensors.
+  uint64_t read_metadata() {
     if (!is_gguf(bytes())) broken("is no GGUF file");
     take(magic.size());
     const auto version = number<uint32_t>();
@@ -42,13 +60,9 @@ class GgufReader : ByteReader {
     check_count(values, 13, "values");
     made_.metadata = nlohmann::json::object();
     for (uint64_t i = 0; i < values; ++i) read_value();
-    std::vector<uint64_t> offsets;
-    for (uint64_t i = 0; i < tensors; ++i) offsets.push_back(read_tensor());
-    place(offsets);
-    return std::move(made_);
+    return tensors;
   }
 
- private:
   void check_count(uint64_t count, uint64_t smallest, const char* of) const {
     if (count > left() / smallest)
       broken("would have {} {}, and {} bytes are left: the file is cut off or damaged", count, of, left());
@@ -202,5 +216,9 @@ bool is_gguf(std::span<const std::byte> bytes) {
 }
 
 Gguf Gguf::read(std::span<const std::byte> bytes, const std::string& path) { return GgufReader(bytes, path).read(); }
+
+std::string without_tensors(std::span<const std::byte> gguf, const std::string& path) {
+  return GgufReader(gguf, path).without_tensors();
+}
 
 }  // namespace attnkit::core

@@ -29,6 +29,9 @@ struct Gguf {
 // Whether a file begins as one does.
 bool is_gguf(std::span<const std::byte> bytes);
 
+// A file of the same metadata without tensors: a vocabulary by itself.  Throws as Gguf::read does.
+std::string without_tensors(std::span<const std::byte> gguf, const std::string& path);
+
 // Of a row of that type: so many numbers in so many bytes; nothing: not supported.
 struct GgufBlock {
   const char* type;

@@ -1,6 +1,7 @@
 #include "core/conformance/process/counted_malloc.hpp"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -72,6 +73,11 @@ void* realloc(void* p, size_t bytes) {
 }
 void* memalign(size_t alignment, size_t bytes) { return fails() ? nullptr : made(__libc_memalign(alignment, bytes)); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+void* valloc(size_t bytes) { return memalign(static_cast<size_t>(getpagesize()), bytes); }
+void* pvalloc(size_t bytes) {
+  const auto page = static_cast<size_t>(getpagesize());
+  return memalign(page, (bytes + page - 1) / page * page);
+}
 int posix_memalign(void** p, size_t alignment, size_t bytes) {
   void* const got = memalign(alignment, bytes);
   if (got == nullptr) return ENOMEM;

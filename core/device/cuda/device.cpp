@@ -18,7 +18,6 @@ void* DeviceHandle::workspace_of(uintptr_t stream) {
 }
 
 DeviceHandle::~DeviceHandle() {
-  cudaSetDevice(id);
   for (const auto& [stream, workspace] : workspaces) {
     cudaStreamDestroy(device::as_stream(stream));
     cudaFree(workspace);

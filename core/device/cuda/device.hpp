@@ -23,7 +23,7 @@ struct DeviceHandle {
 
   DeviceHandle() = default;
   DeviceHandle(const DeviceHandle&) = delete;
-  ~DeviceHandle();
+  ~DeviceHandle();  // of the current device
   void make_current() const;
   // Errors    Refusal ATTN_INVALID for a stream that make_stream did not make here.
   void* workspace_of(uintptr_t stream);

@@ -7,12 +7,29 @@
 namespace attnkit::core {
 namespace {
 
+void make_former_current(int32_t former) {
+  int now = former;
+  if (cudaGetDevice(&now) == cudaSuccess && now != former) cudaSetDevice(former);
+}
+
+// Gives the calling thread back the device that it has now.
+class Former {
+ public:
+  Former() { cudaGetDevice(&id_); }
+  ~Former() { make_former_current(id_); }
+  Former(const Former&) = delete;
+
+ private:
+  int id_ = 0;
+};
+
 template <auto f>
 struct Bounded;
 template <class... Argument, void (*f)(DeviceHandle&, Argument...)>
 struct Bounded<f> {
   static int32_t call(DeviceHandle* device, Argument... arguments, attn_error* err) {
     return guarded(err, [&] {
+      const Former former;
       device->make_current();
       f(*device, arguments...);
     });
@@ -55,6 +72,7 @@ void find_device(int32_t id) {
 int32_t open(int32_t id, DeviceHandle** device, attn_error* err) {
   return guarded(err, [&] {
     find_device(id);
+    const Former former;
     auto made = std::make_unique<DeviceHandle>();
     made->id = id;
     made->make_current();
@@ -78,10 +96,15 @@ int32_t open(int32_t id, DeviceHandle** device, attn_error* err) {
   });
 }
 
-void close(DeviceHandle* device) { delete device; }
+void close(DeviceHandle* device) {
+  const Former former;
+  cudaSetDevice(device->id);
+  delete device;
+}
 
 int32_t describe(const DeviceHandle* device, DeviceInfo* info, attn_error* err) {
   return guarded(err, [&] {
+    const Former former;
     device->make_current();
     size_t free = 0, all = 0;
     device::expect(cudaMemGetInfo(&free, &all), "say how much memory is free");
@@ -90,8 +113,11 @@ int32_t describe(const DeviceHandle* device, DeviceInfo* info, attn_error* err) 
   });
 }
 
-int32_t make_current(const DeviceHandle* device, attn_error* err) {
-  return guarded(err, [&] { device->make_current(); });
+int32_t make_current(const DeviceHandle* device, int32_t* former, attn_error* err) {
+  return guarded(err, [&] {
+    device::expect(cudaGetDevice(former), "say which device is current");
+    device->make_current();
+  });
 }
 
 void free_stream(DeviceHandle* device, uintptr_t stream) {
@@ -103,6 +129,7 @@ void free_stream(DeviceHandle* device, uintptr_t stream) {
     workspace = found->second;
     device->workspaces.erase(found);
   }
+  const Former former;
   cudaSetDevice(device->id);
   cudaStreamSynchronize(device::as_stream(stream));  // or what it runs would lose its workspace
   cudaStreamDestroy(device::as_stream(stream));
@@ -110,11 +137,13 @@ void free_stream(DeviceHandle* device, uintptr_t stream) {
 }
 
 void release(DeviceHandle* device, void* memory) {
+  const Former former;
   cudaSetDevice(device->id);
   cudaFree(memory);
 }
 
 void release_host(DeviceHandle* device, void* memory) {
+  const Former former;
   cudaSetDevice(device->id);
   cudaFreeHost(memory);
 }
@@ -137,6 +166,7 @@ constexpr DeviceTable kTable = {
     close,
     describe,
     make_current,
+    make_former_current,
     Bounded<device::make_stream>::call,
     free_stream,
     OnStream<device::wait>::call,

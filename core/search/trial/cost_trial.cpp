@@ -200,7 +200,7 @@ struct CostTrial::Baseline {
   Start start(const Model& of, int64_t length, std::optional<uint64_t>& before) const {
     Start start;
     start.tokens = tokens_of(length);
-    const bool known = restart_peak();
+    const bool known = facts_.gpu.empty() && restart_peak();  // a GPU's memory is none of the process
     if (!before) before = resident_memory();
     try {
       start.session = std::make_unique<ForcedSession>(of, facts_, start.tokens);

@@ -138,6 +138,7 @@ TaskFacts facts_of(const Model& model) {
   const auto description = nlohmann::json::parse(model.describe());
   facts.max_target = description["max_target"];
   facts.forced = description["forced"].get<Ids>();
+  if (!description["gpu"].is_null()) facts.gpu = description["gpu"]["name"];
   if (facts.takes_speech()) {
     const auto& features = description["speech"]["features"];
     facts.frames = features["frames"].is_null() ? 0 : features["frames"].get<int64_t>();

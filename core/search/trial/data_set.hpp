@@ -37,7 +37,8 @@ struct TaskFacts {
   // not say what is written.
   bool has_rules = false;
   DecodeLengths lengths = {};
-  int64_t frames = 0;  // of every recording, where the model takes them whole; else 0
+  int64_t frames = 0;    // of every recording, where the model takes them whole; else 0
+  std::string gpu = {};  // its name, where the model is on one; else empty
   bool encoder() const { return task != Task::continuation; }
   bool decoder() const { return task == Task::translation || task == Task::continuation; }
   bool pools() const { return task == Task::classification || task == Task::embedding; }  // one row for the whole input

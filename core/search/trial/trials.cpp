@@ -74,6 +74,7 @@ Json Trials::opened() const {
   return {{"lists", {{"data", data_.size()}, {"test", test_.size()}}},
           {"repeated", data_.repeated()},
           {"kind", kind_name(facts_)},
+          {"gpu", facts_.gpu},
           {"buckets", bounds_}};
 }
 

@@ -41,7 +41,7 @@ class Pass {
   }
 
   std::optional<uint64_t> memory() {
-    if (!search::restart_peak()) return std::nullopt;
+    if (!facts_.gpu.empty() || !search::restart_peak()) return std::nullopt;
     const auto before = search::resident_memory();
     seconds();
     const auto after = search::peak_resident_memory();

@@ -32,9 +32,10 @@ struct SessionsBench {
 
 // Bytes of one session.
 struct SessionMemory {
-  uint64_t planned;                // its states at the model's max_length
-  uint64_t declared;               // its states at the lengths that it has at the end
-  std::optional<double> resident;  // by which the process grew, all that belongs to a session; none where unknown
+  uint64_t planned;   // its states at the model's max_length
+  uint64_t declared;  // its states at the lengths that it has at the end
+  std::optional<double>
+      resident;  // by which the process grew, all that belongs to a session; none where unknown, and of a GPU
 };
 
 // One way of making the calls, with the samples of all its repetitions.
@@ -191,7 +192,7 @@ SessionMemory measure_memory(const Model& model, const Facts& facts, const Sessi
   search::restart_peak();
   const auto after = search::resident_memory();
   SessionMemory memory{facts.info.state_bytes, Json::parse(crowd.session().describe())["state_bytes"], {}};
-  if (before && after)
+  if (facts.gpu.empty() && before && after)
     memory.resident =
         (static_cast<double>(*after) - static_cast<double>(*before)) / static_cast<double>(setup.sessions);
   return memory;

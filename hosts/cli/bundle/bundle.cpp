@@ -58,9 +58,9 @@ class Contents {
     add(own, content, what);
     return own;
   }
-  std::string copy(const fs::path& source, const std::string& what) {
+  std::string copy(const fs::path& source, const std::string& what, std::string read(const std::string&) = read_file) {
     const auto [at, is_new] = copied_.try_emplace(fs::canonical(source));
-    if (is_new) at->second = add_renamed(source.filename().string(), read_file(source.string()), what);
+    if (is_new) at->second = add_renamed(source.filename().string(), read(source.string()), what);
     return at->second;
   }
 
@@ -78,9 +78,13 @@ class Contents {
   std::map<fs::path, std::string> copied_;
 };
 
+// By the letters that its name begins with: LICENSE-APACHE and license.model.txt are licences as well.
 bool is_licence(const fs::path& file) {
-  std::string name = file.stem().string();
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::string name;
+  for (const unsigned char c : file.filename().string()) {
+    if (!std::isalpha(c)) break;
+    name += static_cast<char>(std::toupper(c));
+  }
   return name == "LICENSE" || name == "LICENCE" || name == "COPYING" || name == "NOTICE";
 }
 
@@ -132,7 +136,8 @@ Json write_bundle(const Runtime& runtime, const Model& model, const std::string&
     if (key == "weights.file")
       weights_file = source;
     else
-      paths[key] = contents.copy(source, key.starts_with("length.") ? "predicts the target's length" : "vocabulary");
+      paths[key] = key.starts_with("length.") ? contents.copy(source, "predicts the target's length")
+                                              : contents.copy(source, "vocabulary", vocabulary_bytes);
   }
   const bool renewed = change || text.renames() || (!weights_file.empty() && !is_safetensors(weights_file.string()));
   if (!change && renewed && facts.description.at("weights_type") == "stored")

@@ -1,5 +1,6 @@
 #include "hosts/cli/bundle/staging.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,12 @@ fs::path target_of(const std::string& folder) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+// As a volume of a container is.  What lies there cannot be renamed over.
+bool is_mount_point(const fs::path& folder) {
+  struct statx status {};
+  return statx(AT_FDCWD, folder.c_str(), 0, 0, &status) == 0 && (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
 }  // namespace
 
 void check_new_folder(const std::string& folder) {
@@ -43,6 +50,8 @@ void check_new_folder(const std::string& folder) {
     const bool empty = fs::is_empty(target, error);
     if (error) fail_with(folder, error);
     if (!empty) fail(Exit::data, "{}: is there and not empty: name a new folder, or remove it", quote(folder));
+    if (is_mount_point(target))
+      fail(Exit::data, "{}: is a mount point, which no folder can replace: name a new folder in it", quote(folder));
   }
   fs::path parent = target.parent_path();
   while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();

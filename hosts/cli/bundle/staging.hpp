@@ -6,8 +6,8 @@
 
 namespace attnkit::cli {
 
-// Throws Failure: (data) the folder could not be made, or is there and not empty; (usage) it has no name, or is the
-// working folder, which would be lost to who is in it.  Makes nothing.
+// Throws Failure: (data) the folder could not be made, or is there and not empty or a mount point; (usage) it has no
+// name, or is the working folder, which would be lost to who is in it.  Makes nothing.
 void check_new_folder(const std::string& folder);
 
 class Staging {

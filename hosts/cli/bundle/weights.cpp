@@ -9,6 +9,7 @@
 #include "core/base/formats/npz.hpp"
 #include "core/base/sha256.hpp"
 #include "hosts/cli/failure.hpp"
+#include "hosts/cli/io/files.hpp"
 #include "hosts/cli/io/safetensors.hpp"
 #include "hosts/cli/io/text.hpp"
 
@@ -23,13 +24,18 @@ bool is_safetensors(const std::string& file) {
   return !core::is_gguf(bytes) && !core::is_ctranslate2(bytes) && !core::is_npz(bytes);
 }
 
+std::string vocabulary_bytes(const std::string& file) {
+  const auto mapped = core::MappedFile::open(file);
+  return core::is_gguf(mapped->bytes()) ? core::without_tensors(mapped->bytes(), file) : read_file(file);
+}
+
 UsedWeights used_weights(const Model& model, const std::string& file) {
   detail::Handle<attnkit_blob, attnkit_blob_destroy> blob;
   blob.make(attnkit_model_weights, model.get());
   uint64_t size = 0;
   const auto* data = static_cast<const char*>(attnkit_blob_data(blob.get(), &size));
   const std::vector<std::byte> stored =
-      file.empty() ? std::vector<std::byte>() : read_file(file, std::numeric_limits<ptrdiff_t>::max());
+      file.empty() ? std::vector<std::byte>() : core::read_file(file, std::numeric_limits<ptrdiff_t>::max());
   try {
     std::vector<HostTensor> used = parse_safetensors({data, static_cast<size_t>(size)}).tensors;
     Safetensors from;

@@ -15,6 +15,9 @@ struct UsedWeights {
 // Whether the file is a safetensors file, not an index of several or of another format that the library reads.
 bool is_safetensors(const std::string& file);
 
+// A vocabulary's file as a bundle has it: of a GGUF file the metadata alone, since the tensors are in the new weights.
+std::string vocabulary_bytes(const std::string& file);
+
 // file: the model's, of safetensors; empty: there is none such, and all is f32.  Tensors keep the type they have there;
 // what a seed made is f32.  Throws Failure (weights): the file was changed since the model was opened.
 UsedWeights used_weights(const Model& model, const std::string& file);

@@ -9,7 +9,7 @@
 namespace attnkit::cli {
 
 const Options bundle_options = {
-    {"output,o", "DIR", "the new folder, which must not be there yet or be empty"},
+    {"output,o", "DIR", "the new folder; one that is there must be empty and no mount point"},
 };
 
 Exit bundle_command(const Arguments& arguments) {

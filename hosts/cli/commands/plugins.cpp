@@ -106,9 +106,13 @@ std::string weights_text(const Json& plugin) {
   return "\nweights of its own: none\n";
 }
 
-std::string lengths_text(const Json& lengths) {
+std::string lengths_text(const Json& lengths, const std::string& role) {
+  const bool cross = role == role_name(ATTN_DECODER_CROSS), source = role == role_name(ATTN_ENCODER_SELF);
   std::vector<std::string> names;
-  for (const std::string name : lengths) names.push_back(name == "query" ? "the target's" : "the source's");
+  for (const std::string name : lengths) {
+    const std::string whose = source || (cross && name == "key") ? "the source's" : "the target's";
+    if (std::ranges::count(names, whose) == 0) names.push_back(whose);
+  }
   return names.empty() ? "" : fmt::format(", given {} whole length", joined(names, " and "));
 }
 
@@ -118,10 +122,11 @@ std::string refusal_text(const Json& refused, const std::string& name) {
   return text.starts_with(name + ": ") ? text.substr(name.size() + 2) : text;
 }
 
-std::string streaming_text(const Json& stream, const std::string& name) {
+std::string streaming_text(const Json& place, const std::string& name) {
+  const Json& stream = place["stream"];
   if (!stream["fits"].get<bool>()) return "no streaming: " + refusal_text(stream, name);
   const Json &at_512 = stream["state_bytes"]["512"], &at_4096 = stream["state_bytes"]["4096"];
-  return fmt::format("streams{}; state {} at 512 tokens, {} at 4096{}", lengths_text(stream["lengths"]),
+  return fmt::format("streams{}; state {} at 512 tokens, {} at 4096{}", lengths_text(stream["lengths"], place["role"]),
                      at_512.is_number() ? bytes_text(at_512) : "?", at_4096.is_number() ? bytes_text(at_4096) : "?",
                      stream["growing_source"].get<bool>() ? "" : "; not while the source grows");
 }
@@ -134,8 +139,8 @@ std::string places_text(const Json& plugin) {
       out += fmt::format("no: {}\n", refusal_text(place, plugin["name"]));
       continue;
     }
-    out += fmt::format("yes{}; {} flops for 512 tokens; {}\n", lengths_text(place["lengths"]),
-                       count_text(place["flops"].get<double>()), streaming_text(place["stream"], plugin["name"]));
+    out += fmt::format("yes{}; {} flops for 512 tokens; {}\n", lengths_text(place["lengths"], place["role"]),
+                       count_text(place["flops"].get<double>()), streaming_text(place, plugin["name"]));
   }
   return out;
 }

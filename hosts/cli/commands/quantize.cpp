@@ -17,7 +17,7 @@ namespace attnkit::cli {
 
 const Options quantize_options = {
     {"type", "bf16|int8|int4", "of dense layers and embeddings (default int8)"},
-    {"output,o", "DIR", "the new folder, which must not be there yet or be empty"},
+    {"output,o", "DIR", "the new folder; one that is there must be empty and no mount point"},
     {"data", "FILE", "examples for the quality before and after (default the manifest's [search] data)"},
     {"examples", "N", "of the data, at most (default 500)"},
     {"rows", "N", "layers that the table shows, those that lose most first (default 12)"},

@@ -18,12 +18,16 @@ const Options run_options = with_input_options(
          "outputs, one per line, written when all are there; default standard output; vectors where its name ends in "
          ".npy as an array of NumPy"},
         {"beams", "N", "beam search with N beams, 1 is greedy; default what the manifest says"},
-        {"limit", "N", "most tokens of an output; default what the manifest says, or 1.5 times the input and 20"},
+        {"limit", "N",
+         "most tokens of an output; default what the manifest says, or 1.5 times the input and 20; of a language "
+         "model what max_length leaves"},
         {"temperature", "X",
          "draw tokens at random, with scores divided by X; 0: the best token, always; default what the manifest says, "
          "or 0"},
-        {"top-k", "N", "with --temperature: only of the N best; default all"},
-        {"top-p", "X", "with --temperature: only of the best that together have this probability; default 1"},
+        {"top-k", "N", "with --temperature: only of the N best; default what the manifest says, or all"},
+        {"top-p", "X",
+         "with --temperature: only of the best that together have this probability; default what the manifest "
+         "says, or 1"},
         {"repetition-penalty", "X",
          "scores of tokens that were there are divided by X, those below 0 times X; default what the manifest says, or "
          "1"},

@@ -212,11 +212,13 @@ void add_hosts(const std::vector<search::LaunchedHost>& hosts, Json& result) {
   result["machine"]["hosts"] = std::move(list);
 }
 
-search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings, const Paths& paths) {
+search::WorkerCommand worker_command(const Arguments& arguments, const search::Settings& settings,
+                                     const std::string& device, const Paths& paths) {
   const fs::path manifest = fs::absolute(arguments.text("MANIFEST"));
   const json open = {{"kind", "open"},
                      {"dir", manifest.parent_path().string()},
                      {"plugin_path", plugin_path(arguments)},
+                     {"device", device},
                      {"threads", settings.threads},
                      {"data", settings.data},
                      {"test", settings.test},
@@ -296,13 +298,17 @@ Exit search_model(const Arguments& arguments, const Paths& paths) {
   const Model model = open_model(runtime, arguments);
   const json description = json::parse(model.describe());
   search::Settings settings = search_settings(arguments, description);
-  search::WorkerCommand command = worker_command(arguments, settings, paths);
-  const std::vector<search::LoadedMechanism> mechanisms = loaded_mechanisms(runtime);
+  const std::string device = description["device"];
+  search::WorkerCommand command = worker_command(arguments, settings, device, paths);
+  const std::vector<search::LoadedMechanism> mechanisms = loaded_mechanisms(runtime, device);
   std::vector<std::string> names;
   for (const search::LoadedMechanism& m : mechanisms) names.push_back(m.name);
   const search::Space space = search::make_space(search_space(arguments, description, names));
   const search::ManifestText manifest(command.open["toml"]);
-  json identity = search::identity_of(manifest, space, settings, command, mechanisms, cpu_name());
+  const json& gpu = description["gpu"];
+  json identity = search::identity_of(manifest, space, settings, command, mechanisms,
+                                      gpu.is_null() ? cpu_name() : cpu_name(gpu["name"]));
+  if (!gpu.is_null()) identity["device library"] = search::digest_of_file(gpu["library"]);
   if (model.info().sample_rate > 0) identity["recordings"] = search::digest_of_recordings(settings.data, settings.test);
   settings.test_is_data = !settings.test.empty() && identity["test"] == identity["data"];
   make_folder(paths);

@@ -30,7 +30,8 @@ nlohmann::json accepted(nlohmann::json open, const Arguments& arguments) {
   if (arguments.has("dir")) open = search::moved(open, std::filesystem::absolute(arguments.text("dir")).string());
   if (const std::string own = plugin_path(arguments); !own.empty()) open["plugin_path"] = own;
   nlohmann::json plugins;
-  for (const search::LoadedMechanism& m : loaded_mechanisms(Runtime(1, open.at("plugin_path").get<std::string>())))
+  const Runtime runtime(1, open.at("plugin_path").get<std::string>());
+  for (const search::LoadedMechanism& m : loaded_mechanisms(runtime, open.value("device", "cpu")))
     plugins[m.name] = m.file;
   search::check_expected(open, std::filesystem::read_symlink("/proc/self/exe").string(), plugins);
   return open;
@@ -65,7 +66,7 @@ Exit search_worker_command(const Arguments& arguments) {
       channel.send(search::reply_to(*request, [&] {
         trials.emplace(accepted(*request, arguments), read_recording);
         nlohmann::json opened = trials->opened();
-        opened["cpu"] = cpu_name();
+        opened["cpu"] = cpu_name(opened["gpu"]);
         opened["host"] = host_name();
         return opened;
       }));

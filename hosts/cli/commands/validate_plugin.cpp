@@ -143,14 +143,15 @@ Exit validate_plugin_command(const Arguments& arguments) {
   if (s.file.empty()) fail(Exit::usage, "FILE is missing; usage: attnkit validate-plugin FILE [OPTION ...]");
   std::error_code bad;
   s.file = std::filesystem::absolute(s.file, bad).string();
-  if (!std::filesystem::exists(s.file, bad)) fail(Exit::data, "{}: there is no such file", s.file);
+  if (!std::filesystem::exists(s.file, bad))
+    fail(Exit::data, "{}: {}", s.file, bad ? bad.message() : "there is no such file");
   const auto clock = std::chrono::system_clock::now().time_since_epoch().count();
   s.seed = static_cast<uint64_t>(arguments.integer("seed", clock % 1'000'000'000, 0, INT64_MAX));
   s.draws = arguments.integer("draws", 4, 0, 10'000);
   s.timeout = arguments.integer("timeout", 60, 1, 86'400);
   s.memory = arguments.integer("memory", 4096, 64, int64_t{1} << 30);
   if (!arguments.json())
-    print(fmt::format("{}: {}, seed {}, {}\n", s.file, counted_text(checks.size(), "check"), s.seed,
+    print(fmt::format("{}: {}, seed {}, {}\n", clean_line(s.file), counted_text(checks.size(), "check"), s.seed,
                       counted_text(static_cast<size_t>(s.draws), "draw")));
   std::vector<Outcome> outcomes;
   std::map<std::string, int> counts;

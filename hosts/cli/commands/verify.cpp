@@ -56,7 +56,7 @@ Exit verify_command(const Arguments& arguments) {
     if (!worst || relative(layer) > relative(*worst)) worst = &layer;
     if (!first && relative(layer) > tolerance) first = &layer;
     table.add({layer["layer"], layer["error"].is_null() ? "NaN" : fmt::format("{:.1e}", layer["error"].get<double>()),
-               fmt::format("{:.2e}", layer["largest"].get<double>())});
+               layer["largest"].is_null() ? "inf" : fmt::format("{:.2e}", layer["largest"].get<double>())});
   }
   if (!worst) fail(Exit::data, "{}: holds no layer to compare", golden);
   std::string verdict = fmt::format("{}: ok, {} layers, at most {:.1e} of a layer's largest number apart ({})\n", path,

@@ -51,7 +51,7 @@ Model load(const std::string& path, std::vector<Diagnostic>* warnings, Make make
   } catch (const Error& e) {
     const Exit exit = exit_of(e.diagnostics());
     if (exit != Exit::success) throw Failure(exit, path, e.diagnostics());
-    if (e.code() == ATTN_DEVICE) throw Failure(Exit::internal, e.what(), "--device cpu runs it on the CPU");
+    if (e.code() == ATTN_DEVICE) throw Failure(Exit::data, e.what(), "--device cpu runs it on the CPU");
     const bool unreadable = e.code() == ATTN_INVALID;
     throw Failure(unreadable ? Exit::data : Exit::internal, e.what(),
                   unreadable ? "a manifest is a TOML file; its name comes first, then the options" : "");

@@ -172,6 +172,11 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
          embeds ? "this model gives out vectors, which are compared by cosine"
                 : "this model gives out no vectors that could be compared");
   s.rank = static_cast<search::Rank>(chosen(arguments, own, "rank", search::rank_names, "rcp_mem"));
+  if (s.rank == search::Rank::rcp_mem && !description["gpu"].is_null())
+    fail(
+        Exit::usage,
+        "rank rcp_mem, which is the default, counts the memory of a process, and a GPU's is none of it: --rank rcp, or "
+        "rank = \"rcp\" in [search]");
   const auto integer = [&](const char* key, int64_t fallback, int64_t low, int64_t high) {
     return arguments.integer(key, own.value(key, fallback), low, high);
   };
@@ -221,22 +226,29 @@ search::SpaceRequest search_space(const Arguments& arguments, const json& descri
     std::vector<std::string>& names = request.roles[role];
     if (!names.empty()) fail(Exit::usage, "--space: {} is given twice", role);
     names = list == "all" ? mechanisms : split(list, ',');
+    // The first is the baseline's, and so the model's own.
+    for (const json& block : description["blocks"])
+      if (list == "all" && block["role"] == role && block["layer"] == 1)
+        std::stable_partition(names.begin(), names.end(),
+                              [&](const std::string& name) { return name == block["mechanism"]; });
   }
   return request;
 }
 
-std::string cpu_name() {
+std::string cpu_name(const std::string& gpu) {
+  const std::string behind = gpu.empty() ? "" : ", " + gpu;
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
-  return "unknown";
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2) + behind;
+  return "unknown" + behind;
 }
 
-std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime) {
+std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime, const std::string& device) {
   std::vector<search::LoadedMechanism> found;
   const json list = json::parse(runtime.list());
   for (const json& plugin : list["plugins"])
-    if (plugin["device"] == "cpu") found.push_back({plugin["name"], plugin["file"]});
+    if (plugin["device"] == device) found.push_back({plugin["name"], plugin["file"]});
   return found;
 }
 

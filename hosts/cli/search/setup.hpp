@@ -38,10 +38,10 @@ search::Settings search_settings(const Arguments& arguments, const nlohmann::jso
 search::SpaceRequest search_space(const Arguments& arguments, const nlohmann::json& description,
                                   const std::vector<std::string>& mechanisms);
 
-// The processor's name as the system has it.
-std::string cpu_name();
+// The processor's name as the system has it, and behind it that of the GPU that a model is on.
+std::string cpu_name(const std::string& gpu = "");
 
-// Those of the processor.  Asks the plugins nothing: what they do when asked is for a worker to suffer.
-std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime);
+// Those for "cpu" or "cuda".  Asks the plugins nothing: what they do when asked is for a worker to suffer.
+std::vector<search::LoadedMechanism> loaded_mechanisms(const Runtime& runtime, const std::string& device);
 
 }  // namespace attnkit::cli

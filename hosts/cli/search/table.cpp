@@ -80,9 +80,10 @@ std::string ranking_text(const SearchView& view, size_t rows) {
   }
   const std::string roles =
       view.roles.empty() ? "" : fmt::format("placement: the mechanism of {}; ", plain(joined(view.roles, ", ")));
-  return wrapped(fmt::format("{}dev: {} on the first n lists; difference from and speed over the baseline's; MiB: peak "
-                             "memory; *: on the Pareto front; \u00b1: half of a 95 % interval",
-                             roles, metric_title(view))) +
+  return wrapped(
+             fmt::format("{}dev: {} on the first n examples; difference from and speed over the baseline's; MiB: peak "
+                         "memory; *: on the Pareto front; \u00b1: half of a 95 % interval",
+                         roles, metric_title(view))) +
          table.text();
 }
 

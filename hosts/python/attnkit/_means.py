@@ -18,7 +18,8 @@ def means_of(described: dict[str, Any], vocabulary: str | None, tokens: int) -> 
     if not 1 < len(names) <= tokens:
         raise Error(UNSUPPORTED, f"[length] predict = \"lut\": {vocabulary} does not have one token on each line, by which Python finds the {tokens} tokens' "
                                  "lengths: take another prediction here")
-    return [float(means.get(name, described["mean"])) for name in names]
+    mean = float(described["mean"])
+    return [float(means.get(name, mean)) for name in names] + [mean] * (tokens - len(names))  # rows that no token has
 
 
 def _lines(path: str) -> list[str]:

@@ -125,7 +125,7 @@ class Model(Handle):
         return given
 
     def tokenize(self, side: int, text: str) -> list[int]:
-        """Ids of a text without <s> and </s>; side SOURCE or TARGET."""
+        """Ids of a text, with what the vocabulary puts before it ([CLS], a language), without the token that ends it; side SOURCE or TARGET."""
         raw, side = c_text(text, "text"), integer(side, "side", ctypes.c_uint32)
         n = ctypes.c_uint64(2 * len(raw) + 1)  # each word may be a mark and a token for each byte; normalisation may make more
         while True:

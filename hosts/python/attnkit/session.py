@@ -91,7 +91,10 @@ class Session(Handle):
             self._step = made
 
     def generate(self, limit: int = 0) -> list[int]:
-        """Ids until </s> or the limit, 0: as [decode] says, or 1.5 times the source and 20; greedy with one row, beam search with more."""
+        """Ids until </s> or the limit; greedy with one row, beam search with more.
+
+        limit 0: as [decode] says, else 1.5 times the source and 20, of a decoder alone what max_length leaves.
+        """
         room, n = self._room()
         call(self._library.attnkit_session_generate, self.pointer, self._limit(limit), room, ctypes.byref(n))
         return list(room[:n.value])

@@ -10,7 +10,8 @@ fn main() {
     }
     let folder = env::var("ATTNKIT_LIB_DIR").ok().or_else(|| {
         let asked = Command::new("pkg-config").args(["--variable=libdir", "attnkit"]).output().ok()?;
-        Some(String::from_utf8(asked.stdout).ok()?.trim().to_string()).filter(|folder| !folder.is_empty())
+        // pkg-config puts \ before a space.
+        Some(String::from_utf8(asked.stdout).ok()?.trim().replace('\\', "")).filter(|folder| !folder.is_empty())
     });
     if let Some(folder) = folder {
         println!("cargo:rustc-link-search=native={}", folder);

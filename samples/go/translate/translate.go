@@ -52,6 +52,9 @@ func main() {
 		os.Exit(2)
 	}
 	text, stats, err := translate(os.Args[1], os.Args[2], append(os.Args, "")[3])
+	if err == nil {
+		_, err = fmt.Printf("%s\n%s\n", text, stats)
+	}
 	var failed *attnkit.Error
 	if errors.As(err, &failed) {
 		for _, d := range failed.Diagnostics {
@@ -63,6 +66,4 @@ func main() {
 		fmt.Fprintln(os.Stderr, "translate:", err)
 		os.Exit(1)
 	}
-	fmt.Println(text)
-	fmt.Println(stats)
 }

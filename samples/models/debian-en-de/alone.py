@@ -12,7 +12,7 @@ import re
 import numpy as np
 from digests import hashes
 from evaluate import SAMPLES, Journal, interval, resampled, surprises, translations
-from placements import ROLES, placed
+from placements import ROLES, placed, three
 from sacrebleu.metrics import BLEU, CHRF
 
 MODEL = pathlib.Path(__file__).resolve().parent / "model.toml"
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("attnkit", help="the command")
     parser.add_argument("run", type=pathlib.Path, help="what train.sh wrote")
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
-    parser.add_argument("placements", nargs="+", metavar="ENCODER/SELF/CROSS")
+    parser.add_argument("placements", type=three, nargs="+", metavar="ENCODER/SELF/CROSS")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--translated", type=int, help="only so many of these are translated, for BLEU and chrF; all of them are for perplexity")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")

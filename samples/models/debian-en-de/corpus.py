@@ -5,6 +5,7 @@ corpus.py --record writes corpus.json anew, of the newest versions that the mirr
 import argparse
 import collections
 import json
+import os
 import pathlib
 import random
 import sys
@@ -16,6 +17,7 @@ import splits
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = pathlib.Path.home() / ".cache/attnkit/debian-en-de"
+NEW = "new"  # a folder of that, for a corpus until it is compared with corpus.json
 SEED = 20261122
 PIECES = 8000
 PARTS = {"test": 0.05, "dev": 0.025, "documents": 0.03}
@@ -150,11 +152,12 @@ def unchanged(apt, record):
 
 
 def make(folder, record):
-    """Writes the corpus; returns what corpus.json says of it."""
-    apt = packages.Apt(folder)
+    """Writes the corpus into the folder's NEW; returns what corpus.json says of it."""
+    apt, new = packages.Apt(folder), folder / NEW
+    new.mkdir(exist_ok=True)
     listed, made = record["packages"], []
     files = unchanged(apt, record)
-    roots = {name: packages.unpacked(file, folder / "unpacked" / name) for name, file in files.items()}
+    roots = {name: packages.unpacked(file, folder / "unpacked") for name, file in files.items()}
     for entry in listed:
         entry["licence"] = packages.licences(roots[entry["name"]], entry["name"]) or entry.get("licence", [])
     pairs, counts, reasons = cleaned([*read_descriptions(apt), *read_files(roots)])
@@ -171,16 +174,16 @@ def make(folder, record):
     for name, kept in held.items():
         for document, *_ in kept:
             counts[document.split()[0]][name] += 1
-    processor = pieces(folder, train)
+    processor = pieces(new, train)
     held["documents"] = list(whole_documents(part["documents"], processor))
     long = joined(train, JOINED, SEED)
     for name, rows in {"train": [*train, *long], **held}.items():
         data = "".join(f"{source}\t{target}\n" for _, source, target in rows).encode("utf-8")
-        (folder / f"{name}.tsv").write_bytes(data)
+        (new / f"{name}.tsv").write_bytes(data)
         made.append({"name": f"{name}.tsv", "lines": len(rows), "sha256": packages.digest(data)})
     # Not pieces.model, in which SentencePiece writes the folder's name.
-    made.append({"name": "pieces.vocab", "sha256": packages.digest((folder / "pieces.vocab").read_bytes())})
-    (folder / "test.documents").write_text("".join(f"{d}\n" for d, *_ in held["test"]), encoding="utf-8")
+    made.append({"name": "pieces.vocab", "sha256": packages.digest((new / "pieces.vocab").read_bytes())})
+    (new / "test.documents").write_text("".join(f"{d}\n" for d, *_ in held["test"]), encoding="utf-8")
     for entry in listed:
         entry["pairs"] = dict(counts[entry["name"]])
     return {"packages": listed, "indexes": record["indexes"], "descriptions": {"licence": LICENCE_OF_DESCRIPTIONS, **counts["descriptions"]},
@@ -221,8 +224,10 @@ def main():
     if options.record:
         (HERE / "corpus.json").write_text(text, encoding="utf-8")
     elif result["files"] != known["files"]:
-        sys.exit("error: the corpus differs from corpus.json's: " + ", ".join(
+        sys.exit(f"error: the corpus in {options.folder / NEW} differs from corpus.json's: " + ", ".join(
             f"{m['name']} has sha256 {m['sha256']}" for m in result["files"] if m not in known["files"]))
+    for file in (options.folder / NEW).iterdir():
+        os.replace(file, options.folder / file.name)
 
 
 if __name__ == "__main__":

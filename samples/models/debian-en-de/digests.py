@@ -3,9 +3,17 @@ import hashlib
 import re
 
 
+def digest(file):
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def named(manifest):
+    """The weights and pieces that a manifest names."""
+    return list(dict.fromkeys(manifest.parent / name for name in re.findall(r'"([^"]+\.(?:safetensors|model))"', manifest.read_text(encoding="utf-8"))))
+
+
 def hashes(*files):
     """Prints name and SHA-256 of files; of manifests, and of the weights and pieces that they name."""
     for file in files:
-        named = re.findall(r'"([^"]+\.(?:safetensors|model))"', file.read_text(encoding="utf-8")) if file.suffix == ".toml" else []
-        for each in dict.fromkeys([file, *(file.parent / name for name in named)]):
-            print(f"{each} sha256 {hashlib.sha256(each.read_bytes()).hexdigest()}")
+        for each in [file, *(named(file) if file.suffix == ".toml" else [])]:
+            print(f"{each} sha256 {digest(each)}")

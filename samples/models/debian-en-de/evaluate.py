@@ -3,6 +3,7 @@
 Intervals are 95 % percentiles over resampled sentences, the same samples for every model of a file.
 """
 import argparse
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -10,7 +11,7 @@ import subprocess
 import tempfile
 
 import numpy as np
-from digests import hashes
+from digests import digest, hashes, named
 from sacrebleu.metrics import BLEU, CHRF
 
 SAMPLES = 1000
@@ -39,17 +40,22 @@ class Journal:
 
     def __init__(self, file):
         self.file, self.known = file, {}
-        if file and file.exists():
-            self.known = dict(map(json.loads, file.read_text(encoding="utf-8").splitlines()))
+        lines = file.read_bytes().split(b"\n") if file and file.exists() else [b""]
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a line that was cut when a run was stopped
+                self.known.update([json.loads(line)])
+        self.end = "\n" if lines[-1] else ""  # of that line
 
     def value(self, make, attnkit, manifest, *arguments):
-        """make(attnkit, manifest, *arguments); known by the manifest's text, which has the weights' digest, and by the arguments."""
-        key = hashlib.sha256(json.dumps([make.__name__, manifest.read_text(encoding="utf-8"), arguments]).encode()).hexdigest()
+        """make(attnkit, manifest, *arguments); known by the manifest's text, the files that it names, and the arguments."""
+        of = [make.__name__, manifest.read_text(encoding="utf-8"), *map(digest, named(manifest)), arguments]
+        key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
         if key not in self.known:
             self.known[key] = make(attnkit, manifest, *arguments)
             if self.file:
                 with open(self.file, "a", encoding="utf-8") as journal:
-                    journal.write(json.dumps([key, self.known[key]], ensure_ascii=False) + "\n")
+                    journal.write(self.end + json.dumps([key, self.known[key]], ensure_ascii=False) + "\n")
+                self.end = ""
         return self.known[key]
 
 

@@ -39,7 +39,7 @@ def placed(folder, placement):
         if not (folder / name).exists():
             (folder / name).symlink_to(HERE / name)
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", (HERE / "model.toml").read_text(encoding="utf-8"))
-    roles = "".join(f'"{role}" = "{m}"\n' for role, m in zip(ROLES, placement.split("/")))
+    roles = "".join(f'"{role}" = "{m}"\n' for role, m in zip(ROLES, placement.split("/"), strict=True))
     manifest = folder / f"{placement.replace('/', '-')}.toml"
     manifest.write_text(text.replace('default = "softmax"\n', f'default = "softmax"\n{roles}'), encoding="utf-8")
     return manifest

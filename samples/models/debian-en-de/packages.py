@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 
 import readers
 
@@ -20,7 +21,7 @@ class Apt:
     """apt with lists of its own in a folder: the system's are neither read nor changed."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self.folder = folder = folder.resolve()  # apt-get download runs elsewhere
         (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
         (folder / "debs").mkdir(exist_ok=True)
         (folder / "sources.list").write_text(SOURCE, encoding="utf-8")
@@ -42,14 +43,14 @@ class Apt:
         """Its file, downloaded unless it is there."""
         file = self.folder / "debs" / f"{name}_{version.replace(':', '%3a')}.deb"
         if not file.exists():
-            before = set(file.parent.iterdir())
-            done = subprocess.run(["apt-get", "download", "-q", *self.options, f"{name}={version}"], cwd=file.parent, check=False,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            made = set(file.parent.iterdir()) - before
-            if done.returncode or len(made) != 1:
-                raise Changed(f"{name} {version} cannot be had from the mirror ({done.stderr.strip()}): an old version may be on snapshot.debian.org; "
-                              f"put it there as {file}")
-            os.replace(made.pop(), file)
+            with tempfile.TemporaryDirectory(dir=file.parent) as empty:
+                done = subprocess.run(["apt-get", "download", "-q", *self.options, f"{name}={version}"], cwd=empty, check=False,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                made = list(pathlib.Path(empty).iterdir())
+                if done.returncode or len(made) != 1:
+                    raise Changed(f"{name} {version} cannot be had from the mirror ({done.stderr.strip()}): an old version may be on snapshot.debian.org; "
+                                  f"put it there as {file}")
+                os.replace(made[0], file)
         return file
 
 
@@ -58,13 +59,13 @@ def digest(data):
 
 
 def unpacked(file, folder):
-    """The package's text files under folder, once."""
-    if not folder.exists():
-        part = folder.with_name(folder.name + ".part")
+    """The package's text files, once: a folder of folder for each version."""
+    root, part = folder / file.stem, folder / f"{file.stem}.part"
+    if not root.exists():
         part.mkdir(parents=True, exist_ok=True)
         subprocess.run(["dpkg-deb", "-x", str(file), str(part)], check=True)
-        os.replace(part, folder)
-    return folder
+        os.replace(part, root)
+    return root
 
 
 def licences(root, package):

@@ -20,6 +20,13 @@ ROLES = ("encoder.self", "decoder.self", "decoder.cross")
 PLAIN = 'default = "softmax"\n'
 
 
+def three(text):
+    """ENCODER/SELF/CROSS of a command line, as it is."""
+    if text.count("/") != 2:
+        raise argparse.ArgumentTypeError(f"{text}: give three mechanisms, ENCODER/SELF/CROSS")
+    return text
+
+
 def placements(space, more, only):
     """By role: all softmax, then, if not only those asked for, one role at a time and all roles, then those asked for; without `more`, every one."""
     yield {}
@@ -90,7 +97,7 @@ def main():
     parser.add_argument("manifest", type=pathlib.Path, help="with softmax as the default of [attention]")
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
-    parser.add_argument("--more", action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
+    parser.add_argument("--more", type=three, action="append", default=[], metavar="ENCODER/SELF/CROSS", help="another placement")
     parser.add_argument("--all", action="store_true", help="every placement of the search space")
     parser.add_argument("--only", action="store_true", help="softmax and --more, no others")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")

@@ -12,7 +12,7 @@ import tempfile
 
 from digests import hashes
 from evaluate import Journal, interval, resampled, written
-from placements import PLAIN, ROLES, placed
+from placements import PLAIN, ROLES, placed, three
 from sacrebleu.metrics import BLEU
 
 
@@ -31,7 +31,7 @@ def main():
     parser.add_argument("attnkit", help="the command")
     parser.add_argument("manifest", type=pathlib.Path, help="with softmax as the default of [attention]")
     parser.add_argument("data", type=pathlib.Path, help="lines of source TAB reference")
-    parser.add_argument("placements", nargs="+", metavar="ENCODER/SELF/CROSS")
+    parser.add_argument("placements", type=three, nargs="+", metavar="ENCODER/SELF/CROSS")
     parser.add_argument("--k", type=lambda text: [int(k) for k in text.split(",")], default=[1, 3, 5, 7, 9], help="(1,3,5,7,9)")
     parser.add_argument("--lines", type=int, help="only so many, from the file's beginning")
     parser.add_argument("--seed", type=int, default=1, help="of the samples (%(default)s)")

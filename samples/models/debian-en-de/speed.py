@@ -34,6 +34,8 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error(f"--rounds {options.rounds}: quartiles need 2 or more")
     cells = {placement: [] for placement in options.placements}
     with tempfile.TemporaryDirectory() as folder:
         runtime = attnkit.Runtime(threads=options.threads)

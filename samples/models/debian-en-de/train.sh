@@ -10,6 +10,15 @@ set -eu
 here=$(dirname "$(realpath "$0")")
 : "${FOLDER:=$HOME/.cache/attnkit/debian-en-de}" "${PYTHON:=python3}" "${SEED:=1}"
 out=$1
+case ${2-} in
+  '' | waitk | waitk-ahead | plain) ;;
+  alone | distilled | scratch) : "${3:?give a placement, ENCODER/SELF/CROSS}" ;;
+  *)
+    echo "train.sh: $2 is no leg: waitk, waitk-ahead, plain, alone, distilled or scratch" >&2
+    exit 2
+    ;;
+esac
+weights=$(printf %s "$here/weights.safetensors" | sed 's/[&#\\]/\\&/g') # in what sed puts in place
 
 leg() {
   leg=$1
@@ -29,7 +38,7 @@ if [ "${2-}" = waitk ] || [ "${2-}" = waitk-ahead ]; then
     causal=
     set -- --prefixes --optimizer adamw --minutes 12 --lr 1e-4 --decay 0 --average 0.98
   fi
-  sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^sha256/d' -e '/^"decoder.self" = "relu"/d' \
+  sed -e "s#^file = .*#file = \"$weights\"#" -e '/^sha256/d' -e '/^"decoder.self" = "relu"/d' \
     -e "s/^encoder = { layers = 4,/&$causal/" -e '/^"encoder.self" = \[/s/=.*/= ["softmax", "relu", "leap"]/' \
     -e '/^"decoder\.[a-z]*" = \[/s/=.*/= ["softmax", "relu", "cosformer", "leap"]/' "$here/model.toml" >"$out/$name/supernet.toml"
   leg "$name" --supernet --wait-k 1,3,5,7,9 --warmup 50 --baseline-share 0.2 --f16 --evaluate-every 20 --dev-examples 200 --log-every 50 "$@"
@@ -46,7 +55,7 @@ fi
 placed() {
   echo "$1" | {
     IFS=/ read -r encoder self cross
-    sed -e "s#^file = .*#file = \"$here/weights.safetensors\"#" -e '/^"[a-z.]*" = "relu"/d' \
+    sed -e "s#^file = .*#file = \"$weights\"#" -e '/^"[a-z.]*" = "relu"/d' \
       -e "s#^default = .*#&\n\"encoder.self\" = \"$encoder\"\n\"decoder.self\" = \"$self\"\n\"decoder.cross\" = \"$cross\"#" "$here/$2"
   }
 }

@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--lengths", default="1024,2048,3072,4096")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", action="append", help="a label of the table; may be repeated")
+    parser.add_argument("--only", action="append", choices=[row[0] for row in lra.ROWS], metavar="LABEL", help="a label of the table; may be repeated")
     parser.add_argument("--latents", action="store_true")
     parser.add_argument("--torch", action="store_true")
     arguments = parser.parse_args()

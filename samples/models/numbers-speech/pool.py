@@ -30,7 +30,8 @@ def make_shard(index, seed):
         texts.append([english, german, speaker, len(parts[-1])])
     np.save(FOLDER / f"{index}.npy.part.npy", np.concatenate(parts))
     (FOLDER / f"{index}.npy.part.npy").rename(FOLDER / f"{index}.npy")
-    (FOLDER / f"{index}.json").write_text(json.dumps(texts), encoding="utf-8")
+    (FOLDER / f"{index}.json.part").write_text(json.dumps(texts), encoding="utf-8")
+    (FOLDER / f"{index}.json.part").rename(FOLDER / f"{index}.json")
 
 
 def main():
@@ -39,6 +40,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
+    if options.phrases % SHARD:
+        parser.error(f"--phrases {options.phrases}: give a multiple of {SHARD}")
     FOLDER.mkdir(exist_ok=True)
     wanted = [i for i in range(options.phrases // SHARD) if not (FOLDER / f"{i}.json").exists()]
     with ProcessPoolExecutor(options.workers) as workers:

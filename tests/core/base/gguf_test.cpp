@@ -76,6 +76,14 @@ TEST(Gguf, IsRead) {
   EXPECT_EQ(gguf.tensors[1].data.data() + 120, std::as_bytes(std::span(bytes)).data() + bytes.size());
 }
 
+TEST(Gguf, WithoutTensorsTheMetadataStay) {
+  const std::string bytes = good().bytes, made = without_tensors(std::as_bytes(std::span(bytes)), "x.gguf");
+  const Gguf gguf = Gguf::read(std::as_bytes(std::span(made)), "y.gguf");
+  EXPECT_EQ(gguf.metadata, Gguf::read(std::as_bytes(std::span(bytes)), "x.gguf").metadata);
+  EXPECT_TRUE(gguf.tensors.empty());
+  EXPECT_LT(made.size(), bytes.find('q'));
+}
+
 TEST(Gguf, MistakesAreNamed) {
   const auto begun = [](uint64_t tensors, uint64_t values) { return Bytes().header(tensors, values); };
   constexpr uint64_t huge = ~uint64_t{0};
@@ -92,6 +100,7 @@ TEST(Gguf, MistakesAreNamed) {
            {Bytes{"GGU"}, "is no GGUF file"},
            {Bytes{"GGUF"}, "needs 4 bytes at byte 4, 0 are left: the file is cut off"},
            {Bytes().header(0, 0, 1), "is of version 1; 2 and 3 are supported"},
+           {Bytes().header(0, 0, 4), "is of version 4; 2 and 3 are supported"},
            {Bytes().header(0, 0, 0x03000000), "is big-endian, which is not supported"},
            {begun(huge, 0), "would have 18446744073709551615 tensors, and 0 bytes are left"},
            {begun(0, huge), "would have 18446744073709551615 values, and 0 bytes are left"},

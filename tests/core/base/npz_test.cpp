@@ -122,6 +122,8 @@ TEST(Npz, MistakesAreNamed) {
     bytes[bytes.size() - from_end] = to;
     return bytes;
   };
+  Archive other;
+  other.entry("w.npy", sound, 8).list[16] ^= 1;  // of its checksum
   struct Mistake {
     std::string file;
     const char* message;
@@ -136,6 +138,7 @@ TEST(Npz, MistakesAreNamed) {
            {one(sound, 0, 3), "entry \"w.npy\" is stored and has"},
            {one(sound, 8, 1 << 30), "entry \"w.npy\" would make 1073741824 bytes of"},
            {one(sound, 8, 50), "entry \"w.npy\" is damaged"},
+           {other.whole(), "entry \"w.npy\" is damaged"},
            {one(sound, 0, 0xFFFFFFFF), "is a ZIP64 archive; files below 4 GiB are supported"},
            {Archive().entry("w.npy", sound).entry("w.npy", sound).whole(), "has \"w.npy\" twice"},
            {Archive().entry("w.txt", sound).whole(), "entry \"w.txt\" is no array: its name ends in no .npy"},

@@ -88,6 +88,7 @@ TEST(Architecture, MistakesAreNamed) {
            Case{opening + names + "a = { tensor = \"b\", part = \"1/2:0\" }", "a part as large as \"0\""},
            Case{opening + names + "a = { tensor = \"b\", turned = true }", "unknown key \"turned\""},
            Case{opening + names + "[config]\nonly = { x = 3 }", "must be an array of the values that are supported"},
+           Case{opening + names + "[manifest.model]\nffn = { config = [] }", "\"config\" needs a key"},
            Case{opening + names + "[manifest.model]\nffn = { config = \"x\", plus = \"1\" }", "must be an integer"},
            Case{opening + names + "[manifest.model]\nffn = { config = \"x\", absent = 1, values = { 2 = 3 } }",
                 "must be a word of \"values\""},

@@ -171,6 +171,23 @@ TEST(Length, CausalEncodersKeepWhatThePredictionNeeds) {
   EXPECT_EQ(kept(by_network), 4 * width * 4) << "rows";
 }
 
+TEST(Length, SavedSessionsAreOfTheSamePrediction) {
+  const LengthFolder folder;
+  const auto saved = [&](const std::string& length) { return Session(folder.load(cosformers(length)), 1).save(); };
+  const auto refusal = [&](const std::vector<std::byte>& blob, const std::string& length) {
+    return refusal_of([&] { Session::load(folder.load(cosformers(length)), blob); });
+  };
+  const std::string part = "the prediction of lengths is ";
+  EXPECT_NE(refusal(saved(by_table), by_table + "dampening = 0.5\n").find(part), std::string::npos);
+  const std::vector<std::byte> blob = saved(by_network);
+  EXPECT_EQ(refusal(blob, by_network), "");
+  std::fstream file(folder.path("length.safetensors"), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-4, std::ios::end);  // length.out.weight is last by name
+  file.put('\1');
+  file.close();
+  EXPECT_NE(refusal(blob, by_network).find(part), std::string::npos);
+}
+
 TEST(Length, IsDescribed) {
   const LengthFolder folder;
   Json j = Json::parse(describe_model(*folder.load(cosformers(by_table)), {}))["length"];

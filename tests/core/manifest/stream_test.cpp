@@ -65,7 +65,7 @@ TEST(ManifestStream, CosformerCannotReadASourceThatGrows) {
       "source that still grows has none: read all of it first, or use a mechanism without positions such as relu or "
       "leap",
       d.message);
-  expect_part(d.help, "set replay = true in [stream] (attnkit stream: --replay), or use ");
+  expect_part(d.help, "set replay = true in [stream] (where the manifest has none: attnkit stream --replay), or use ");
   expect_part(d.help, "\"softmax\"");
   EXPECT_EQ(std::string::npos, d.help.find("luna")) << d.help;
   m.stream = "[stream]\nreplay = true\n";
@@ -92,7 +92,10 @@ TEST(ManifestStream, ACausalEncoderMustStream) {
   StreamModel m;
   m.causal = true;
   m.attention = "default = \"softmax\"\n\"encoder.self\" = \"cosformer\"\n";
-  expect_part(refused(m), "encoder.self cannot be \"cosformer\" under [stream]: ");
+  expect_part(
+      refused(m),
+      "encoder.self cannot be \"cosformer\" under [stream]: cosformer's angles need the whole source length, and "
+      "a source that still grows has none");
   EXPECT_EQ("set causal = false of the encoder, which then runs anew at each read, or use \"softmax\"", help_for(m));
   m.causal = false;
   EXPECT_TRUE(load(m));

@@ -79,5 +79,18 @@ TEST(Carried, NothingOfTheTargetReachesCrossBlocks) {
   }
 }
 
+TEST(Carried, WithoutValuesThereAreNoWeightsToShow) {
+  const auto model = load_with(carried);
+  std::vector<float> weights(2 * source.size() * source.size());
+  const Probe probe{ATTN_ENCODER_SELF, 1, weights.data()};
+  try {
+    model->forward(ids_of(source), ids_of(target), nullptr, &probe);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(ATTN_UNSUPPORTED, e.code());
+    EXPECT_STREQ("encoder.self.1: \"fake_carrier\" has no values \"v\" whose weights could be shown", e.what());
+  }
+}
+
 }  // namespace
 }  // namespace attnkit::test

@@ -119,6 +119,15 @@ TEST(FaultyPlugin, RequestsThatNoPluginSees) {
   refused(1u << 30, 1, "flags 0x40000000");
 }
 
+TEST(FaultyPlugin, PortsThatCannotBe) {
+  const auto runtime = liars();
+  for (const auto& [about, part] : {std::pair("port", "is NULL or too small"),
+                                    {"dimensions", "has no 1 to 4 dimensions"},
+                                    {"kind", "has an unknown kind"}})
+    expect_part(refusal_of([&] { mechanism(*runtime, about); }),
+                std::string("fake_liar: port 0 ") + part + ": the plugin is faulty");
+}
+
 TEST(FaultyPlugin, AnEndlessPortName) {
   const auto runtime = liars();
   const std::string said = refusal_of([&] { mechanism(*runtime, "name"); });

@@ -123,6 +123,12 @@ TEST(Mechanism, BackwardIsRefusedWhereThereIsNone) {
   const auto mechanism = Mechanism::create(*plugin, block(ATTN_ENCODER_SELF, 0), read_options(*plugin, nullptr));
   const Plan plan = mechanism->plan(cpu_request(0, 1, 1, 1, 1, 0));
   EXPECT_THROW(plan.backward(attn_grad{}), Error);
+  try {
+    mechanism->ask(cpu_request(ATTN_TRAIN | ATTN_STREAM, 1, 1, 1, 1, 0));
+    FAIL() << "of a stream";
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "gradients are of whole sequences: plan without ATTN_STREAM to train");
+  }
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 #define FAKE_RUNS
 #include "fake.h"
 
-static const char* const lies[] = {"nothing", "state", "rounding",  "scratch",   "saved", "flops",
-                                   "keys",    "room",  "raw_heads", "raw_width", "flags", "name"};
+static const char* const lies[] = {"nothing",   "state", "rounding", "scratch",    "saved",
+                                   "flops",     "keys",  "room",     "port",       "raw_heads",
+                                   "raw_width", "flags", "name",     "dimensions", "kind"};
 static const attn_option about = {sizeof(attn_option),
                                   sizeof(lies) / sizeof(*lies),
                                   "about",
@@ -26,6 +27,9 @@ static int32_t fake_create(const attn_block* block, const attn_value* values, at
     if (strcmp(lies[i], values[0].s) == 0) (*mech)->values[0].s = lies[i]; /* values are gone after this call */
   if (lies_about(*mech, "raw_heads") || lies_about(*mech, "raw_width")) v->flags = ATTN_RAW;
   if (lies_about(*mech, "raw_width")) v->shape[1] = 1;
+  if (lies_about(*mech, "port")) v->struct_size = 8;
+  if (lies_about(*mech, "dimensions")) v->ndim = 5;
+  if (lies_about(*mech, "kind")) v->kind = 99;
   if (lies_about(*mech, "name")) v->name = (const char*)memset(name, 'v', sizeof(name) - 1);
   return ATTN_OK;
 }

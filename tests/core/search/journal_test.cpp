@@ -121,6 +121,16 @@ TEST_F(JournalTest, CreateRefusesAnyFileThatHoldsSomething) {
   }
 }
 
+TEST_F(JournalTest, AJournalOfProbesAloneCountsAsNone) {
+  const std::string first = make(0);
+  Journal::resume(path_, identity).add("describe|a", body_of(1));
+  Journal::create(path_, identity);
+  EXPECT_EQ(read(), first);
+  Journal::resume(path_, identity).add("describe|a", body_of(1));
+  Journal::resume(path_, identity).add("quality|a", body_of(2));
+  EXPECT_THAT(create_message(), HasSubstr("there is a journal already"));
+}
+
 TEST_F(JournalTest, AFirstLineCutAnywhereCountsAsNoJournal) {
   const std::string first = make(0);
   for (size_t length = 0; length < first.size(); ++length) {

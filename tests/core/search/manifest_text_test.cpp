@@ -77,6 +77,17 @@ TEST(ManifestEdit, KeysKeepTheirQuotesWhereTheyNeedThem) {
     EXPECT_THAT(text, HasSubstr(part));
 }
 
+TEST(ManifestEdit, ATableWithoutKeysStays) {
+  const ManifestText manifest(text_of(sample) + "\n[stream]\n");
+  const Space space = sample_space();
+  const Placement all(9, 1);
+  for (const std::string& text : {manifest.with(space, all), manifest.deployed(space, all, "/m", "/m", ""),
+                                  manifest.bundled(space, all, {{"weights.file", "w"}}, "12ab", "")}) {
+    EXPECT_THAT(text, HasSubstr("\n[stream]\n"));
+    EXPECT_THAT(text, Not(HasSubstr("search")));
+  }
+}
+
 TEST(ManifestEdit, MaxLengthOnlyGrows) {
   const ManifestText manifest(text_of(sample));
   EXPECT_THAT(manifest.with(sample_space(), Placement(9, 0), 4096), HasSubstr("max_length = 4096"));
@@ -127,10 +138,10 @@ TEST(ManifestEdit, NoSeedIsKeptBesideAllTensors) {
 
 TEST(ManifestEdit, TheTypeOfTheWeightsStays) {
   std::string text = text_of(sample);
-  text.insert(text.find("sha256"), "type = \"int8\"\n");
+  text.insert(text.find("sha256"), "tf32 = true\ntype = \"int8\"\n");
   EXPECT_THAT(ManifestText(text).bundled(sample_space(), Placement(9, 1), {{"weights.file", "w"}}, "12ab", ""),
-              HasSubstr("\n[weights]\nfile = \"w\"\nsha256 = \"12ab\"\ntype = \"int8\"\n"));
-  EXPECT_THAT(ManifestText(text).with(sample_space(), Placement(9, 1)), HasSubstr("type = \"int8\""));
+              HasSubstr("\n[weights]\nfile = \"w\"\nsha256 = \"12ab\"\ntype = \"int8\"\ntf32 = true\n"));
+  EXPECT_THAT(ManifestText(text).with(sample_space(), Placement(9, 1)), HasSubstr("tf32 = true\ntype = \"int8\""));
 }
 
 TEST(ManifestEdit, ACommentHasNoControlCharacters) {

@@ -80,6 +80,17 @@ TEST_F(RaceTest, WhatCannotBeToldApartIsTied) {
   EXPECT_EQ(speeds_[1].size(), speeds_[2].size());
 }
 
+TEST_F(RaceTest, ATwinOfTheLeaderKeepsNobodyElse) {
+  settings_.metric = Metric::perplexity, settings_.rank = Rank::quality;
+  for (int i = 0; i < 3; ++i) add(1, 1);
+  for (size_t e = 0; e < 1000; ++e) {
+    const double nll = 5 + normal_(random_);
+    outcomes_[0].set(e, 1, 0, nll), outcomes_[1].set(e, 1, 0, nll + 1e-6 * normal_(random_));
+    outcomes_[2].set(e, 1, 0, nll + 0.2 + 0.1 * normal_(random_));
+  }
+  EXPECT_THAT(run().top, Not(Contains(2)));
+}
+
 TEST_F(RaceTest, OneThatIsLeftIsMeasuredToTheEnd) {
   settings_.rank = Rank::throughput;
   add(0.9, 1);

@@ -12,11 +12,13 @@ const std::vector<int32_t> source = {3, 4, 3, 2};
 
 // Of five tokens, two of which are <pad> and <s>.
 std::shared_ptr<const Model> model_with(double penalty, unsigned seed, int max_length = 40,
-                                        const std::string& early_stop = "never") {
+                                        const std::string& early_stop = "never",
+                                        const std::string& extra_decoder = "") {
   TinyModel tiny;
   tiny.vocab = 5;
   tiny.seed = seed;
   tiny.max_length = max_length;
+  tiny.extra_decoder = extra_decoder;
   tiny.tail = "[decode]\nlength_penalty = " + std::to_string(penalty) + "\nearly_stop = \"" + early_stop + "\"\n";
   return load(tiny);
 }
@@ -61,9 +63,10 @@ void enumerate(const std::shared_ptr<const Model>& model, size_t limit, const Ou
   }
 }
 
-// A beam search that goes on to the limit; where it shrinks, until all its rows have ended.
+// A beam search that goes on to the limit; where it shrinks, until all its rows have ended.  An output that ends in one
+// of `ends` is written with </s>.
 std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size_t rows, size_t limit, double penalty,
-                                 bool shrinks = false) {
+                                 bool shrinks = false, const std::set<int32_t>& ends = {end}) {
   std::vector<Output> alive(1), found;
   for (size_t t = 0; t < limit && !alive.empty(); ++t) {
     std::vector<Output> grown;
@@ -71,13 +74,13 @@ std::vector<int32_t> full_search(const std::shared_ptr<const Model>& model, size
       const std::vector<double> next = log_probabilities(model, a.ids);
       for (size_t id = 0; id < next.size(); ++id) {
         grown.push_back(a);
-        grown.back().ids.push_back(static_cast<int32_t>(id));
+        grown.back().ids.push_back(ends.contains(static_cast<int32_t>(id)) ? end : static_cast<int32_t>(id));
         grown.back().log_probability += next[id];
       }
     }
     std::stable_sort(grown.begin(), grown.end(),
                      [](const Output& a, const Output& b) { return a.log_probability > b.log_probability; });
-    grown.resize(std::min(grown.size(), shrinks ? rows : 2 * rows));
+    grown.resize(std::min(grown.size(), shrinks ? rows : (1 + ends.size()) * rows));
     alive.clear();
     for (size_t rank = 0; rank < grown.size(); ++rank)
       if (const Output& g = grown[rank]; g.ids.back() != end && t + 1 < limit) {
@@ -119,6 +122,17 @@ TEST(BeamSearch, StopsEarlyOnlyWhereNothingBetterCanCome) {
           EXPECT_EQ(open(model, rows)->generate(static_cast<int64_t>(limit)),
                     full_search(model, static_cast<size_t>(rows), limit, penalty))
               << "seed " << seed << ", penalty " << penalty << ", " << rows << " rows, limit " << limit;
+      }
+}
+
+TEST(BeamSearch, LooksFurtherWhereSeveralTokensEndATarget) {
+  for (const unsigned seed : {1u, 10u})
+    for (const double penalty : {0.0, 3.0})
+      for (const int rows : {2, 3}) {
+        const auto model = model_with(penalty, seed, 40, "never", ", more_ends = [2, 3, 4]");
+        EXPECT_EQ(open(model, rows)->generate(9),
+                  full_search(model, static_cast<size_t>(rows), 9, penalty, false, {end, 3, 4}))
+            << "seed " << seed << ", penalty " << penalty << ", " << rows << " rows";
       }
 }
 

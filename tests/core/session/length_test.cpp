@@ -74,6 +74,19 @@ TEST(SessionLength, IsFollowedByKeysThatAreFilledAnew) {
   EXPECT_LE(relative_error(write({&session}, target, 7), forward(*model, source, target)), 5e-6);
 }
 
+TEST(SessionLength, OnceSetStaysInCopiesWhoseSourceGrows) {
+  const auto model =
+      load(with_cross("ratio", "[length]\npredict = \"ratio\"\nalpha = 3\n", "[stream]\nreplay = true\n"));
+  Session session(model, 1);
+  session.set_length(20);
+  read(session, source, 0, 2, false);
+  const std::shared_ptr<Session> cloned = session.clone(), saved = Session::load(model, session.save());
+  for (const auto& copy : {cloned, saved}) {
+    read(*copy, source, 2, source.size(), true);
+    EXPECT_EQ(copy->target_total(), 20) << "no prediction takes its place";
+  }
+}
+
 // Every policy counts; "error" allows none.
 TEST(SessionLength, TokensBeyondItAreCounted) {
   for (const std::string policy : {"clamp", "saturate", "error"}) {

@@ -176,6 +176,20 @@ TEST(SavedSession, OtherModelsAreRefusedByWhatDiffers) {
           "the prediction of lengths is ");
 }
 
+TEST(SavedSession, SettingsOfDecodingAndOfTheHeadAreTheModels) {
+  const TinyModel ours;
+  const Bytes blob = Session(load(ours), 1).save();
+  const auto differs = [&](auto&& change) {
+    TinyModel other = ours;
+    change(other);
+    expect_refusal(load(other), blob, "another model: ");
+  };
+  for (const char* decode : {"min_length = 4\n", "max_length = 9\nforce_end = true\n", "forced = [5]\n"})
+    differs([&](TinyModel& m) { m.tail = std::string("[decode]\n") + decode; });
+  differs([](TinyModel& m) { m.extra_decoder = ", max_length = 30"; });
+  differs([](TinyModel& m) { m.extra_model = "head_scale = 0.5\n"; });
+}
+
 TEST(SavedSession, OtherRevisionsOfAPluginAreRefused) {
   const auto model = load(StreamModel());
   Bytes blob = begun(model, 1)->save();
@@ -229,6 +243,30 @@ TEST(SavedSession, CountsThatWouldOverflowAreRefused) {
     seal(changed);
     expect_refusal(model, changed, "a count that no session reaches");
   }
+}
+
+TEST(SavedSession, AnIdThatNoVocabularyHasIsRefused) {
+  StreamModel m;  // bidirectional: ids of an open source are kept
+  m.attention = "default = \"leap\"\n";
+  const auto model = load(m);
+  Session session(model, 1);
+  read(session, source, 0, 3, false);
+  Bytes blob = session.save();
+  const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  const size_t at = text.find({reinterpret_cast<const char*>(source.data()), 3 * sizeof source[0]});
+  ASSERT_NE(at, std::string_view::npos);
+  blob[at] = std::byte{99};
+  seal(blob);
+  expect_refusal(model, blob, "id 99");
+}
+
+TEST(SavedSession, ScoresOfAnotherNumberOfRowsAreRefused) {
+  const auto model = load(StreamModel());
+  Bytes blob = begun(model, 1)->save();
+  const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  blob[text.find("LAST") + 16] ^= std::byte{1};  // their number
+  seal(blob);
+  expect_refusal(model, blob, "logits of another number of rows");
 }
 
 TEST(SavedSession, ACompleteSourceOfNoTokensIsRefused) {

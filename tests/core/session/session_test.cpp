@@ -1,5 +1,6 @@
 #include "core/session/session.hpp"
 
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -91,13 +92,13 @@ TEST_P(SessionOf, ManySessionsInOneWriteAreBitwiseEachAlone) {
 
 TEST_P(SessionOf, ACloneContinuesBitwiseAndIndependently) {
   const auto model = load(tiny_with(GetParam()));
-  const auto session = open(model);
-  write(*session, target, 0, 3);
+  const auto session = open(model), same = open(model), alone = open(model);
+  for (const auto& s : {session.get(), same.get(), alone.get()}) write(*s, target, 0, 3);
   const auto copy = session->clone();
-  const std::vector<float> a = write(*session, target, 3, 6);
-  EXPECT_EQ(a, write(*copy, target, 3, 6));
-  const auto fresh = open(model);
-  EXPECT_EQ(write(*fresh, target, 0, 1), write(*open(model), target, 0, 1));
+  const std::vector<int32_t> other = {9, 5, 6, 8};
+  EXPECT_EQ(write(*session, other, 0, 2), write(*same, other, 0, 2));
+  EXPECT_EQ(write(*copy, target, 3, 7), write(*alone, target, 3, 7));
+  EXPECT_EQ(write(*session, other, 2, 4), write(*same, other, 2, 4));
 }
 
 TEST_P(SessionOf, SlotsAreCleanWhenTheyComeBack) {
@@ -186,14 +187,15 @@ TEST_P(SessionOf, TakesExactlyMaxLengthTokens) {
 TEST_P(SessionOf, ThreadsDoNotDisturbEachOther) {
   const auto model = load(tiny_with(GetParam()));
   const std::vector<int32_t> expected = open(model)->generate(12);
-  std::vector<std::vector<int32_t>> results(8);
+  std::vector<std::array<std::vector<int32_t>, 5>> results(8);
   std::vector<std::thread> threads;
-  for (auto& result : results)
+  for (auto& own : results)
     threads.emplace_back([&] {
-      for (int i = 0; i < 5; ++i) result = open(model)->generate(12);
+      for (auto& result : own) result = open(model)->generate(12);
     });
   for (auto& t : threads) t.join();
-  for (const auto& result : results) EXPECT_EQ(result, expected);
+  for (const auto& own : results)
+    for (const auto& result : own) EXPECT_EQ(result, expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mechanisms, SessionOf, testing::Values("softmax", "relu", "cosformer", "leap"),
@@ -255,6 +257,21 @@ TEST(Session, DecoderOnlyModelsContinueAPrompt) {
   const std::vector<int32_t> ids = session.generate(5);
   EXPECT_FALSE(ids.empty());
   EXPECT_LE(ids.size(), 5u);
+}
+
+TEST(Session, WithoutATokenThatBeginsTextsNeedsAPrompt) {
+  std::string text = std::string(language_model) + "default = \"softmax\"\n";
+  const std::string vocab = "\"vocab.txt\"", golden = ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/";
+  text.replace(text.find(vocab), vocab.size(), "\"" + golden + "pairs.model\", tokenizer = \"huggingface\"");
+  Diagnostics diagnostics;
+  const auto model = Model::load(runtime(), text, ".", diagnostics);
+  ASSERT_TRUE(model) << all_messages(diagnostics);
+  for (const int rows : {1, 2}) {
+    Session session(model, rows);
+    EXPECT_EQ(refusal_of([&] { session.generate(5); }), "no token begins this model's texts: write a prompt first");
+    test::write({&session}, std::vector<int32_t>(static_cast<size_t>(rows), 9), 1);
+    EXPECT_FALSE(session.generate(5).empty());
+  }
 }
 
 TEST(Session, GenerateContinuesWhereItStopped) {

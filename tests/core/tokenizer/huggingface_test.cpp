@@ -61,6 +61,8 @@ TEST(HuggingFace, MistakesAreNamed) {
            Edit{"/pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer is \"Whitespace\", which is not supported"},
            Edit{"/post_processor", nullptr, "names no token that ends a text; the manifest's \"end\" says which"},
            Edit{"/post_processor/single", "[]", "post_processor.single has no place for a text"},
+           Edit{"/post_processor", R"({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]"]})",
+                "post_processor.sep must be a token and its id"},
            Edit{"/post_processor/type", "\"Odd\"", "post_processor is \"Odd\", which is not supported; BertProcessing"},
            Edit{"/decoder/type", "\"CTC\"", "decoder is \"CTC\", which is not supported; ByteFallback"},
            Edit{"/post_processor/single/0/SpecialToken/id", "\"[X]\"", "post_processor.special_tokens.[X] must be an"},

@@ -97,6 +97,24 @@ std::string piece_of(const std::string& text) {
   return "\x0a" + number(inner.size()) + inner;
 }
 
+TEST(SentencePiece, IdsAreThoseOfOneTokenEach) {
+  const auto message_of = [](const std::string& file, const TokenizerUse& use) -> std::string {
+    try {
+      open_sentencepiece(file, use);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string file = folder + "pairs.model";
+  EXPECT_EQ(message_of(file, {.fairseq = true}), "");
+  const TemporaryFile list(R"({"<unk>": 0, "</s>": 1, "a": 2, "b": 2})");
+  EXPECT_EQ(message_of(file, {.ids = list.path()}), list.path() + ": \"a\" and \"b\" have the same id 2");
+  const TemporaryFile padded(bytes_of("pairs.model") + piece_of("<pad>"));
+  EXPECT_NE(message_of(padded.path(), {.fairseq = true}).find("is \"<pad>\"; fairseq's numbering needs"),
+            std::string::npos);
+}
+
 // One of type pairs is split in all ways.
 TEST(SentencePiece, LongPiecesAreRefused) {
   EXPECT_EQ(refusal(bytes_of("pairs.model") + piece_of(std::string(1024, 'x'))), "");

@@ -8,6 +8,8 @@
 #include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
 #include "core/import/architecture.hpp"
+#include "core/manifest/diagnostics.hpp"
+#include "core/weights/reader.hpp"
 #include "core/weights/weights.hpp"
 
 namespace attnkit::core {
@@ -72,6 +74,8 @@ TEST(RenamedWeights, AreTurnedAndParted) {
   EXPECT_EQ(w.f32("v.weight", {2, 2}), (Floats{4, 10, 5, 11}));
   EXPECT_EQ(w.f32("v.bias", {2}), (Floats{4, 5}));
   EXPECT_EQ(w.f32("all.weight", {6, 2})[1], 6);
+  const Numbers q = w.numbers("q.weight", {2, 2});
+  EXPECT_EQ(Floats(q.values.begin(), q.values.end()), (Floats{0, 6, 1, 7}));
   EXPECT_EQ(w.find("mask"), nullptr);
   EXPECT_NE(w.find("other"), nullptr) << "reported later as left over";
   expect_part(message_of([&] {
@@ -106,6 +110,43 @@ TEST(RenamedWeights, HavePartsInProportion) {
                 Weights::open(file, "", map->with({{"heads", 4}, {"kv_heads", 2}}));
               }),
               " of 7, which does not divide it");
+}
+
+TEST(RenamedWeights, AreOthersWhereSomethingIsAdded) {
+  const Folder folder;
+  const std::string file = folder.write("m.safetensors", {{"a", {{2}, {1, 2}}}});
+  const Weights plain = Weights::open(file, "", map_of(R"(x = { tensor = "a" })")),
+                one = Weights::open(file, "", map_of(R"(x = { tensor = "a", plus = 1.0 })"));
+  EXPECT_EQ(one.f32("x", {2}), (Floats{2, 3}));
+  EXPECT_NE(plain.identity(), one.identity());
+}
+
+TEST(RenamedWeights, APartThatNothingTakesIsLeftOver) {
+  const Folder folder;
+  const std::string file = folder.write("m.safetensors", {{"qk", {{4}, {1, 2, 3, 4}}}});
+  const Weights w = Weights::open(file, "", map_of(R"(q = { tensor = "qk", part = "1/2" }
+                                                      k = { tensor = "qk", part = "2/2" })"));
+  Diagnostics diagnostics;
+  WeightReader reader(&w, {}, diagnostics, {});
+  EXPECT_EQ(reader.f32("q", {2}, constant(0)), (Floats{1, 2}));
+  reader.finish([](const StoredTensor&) { return false; });
+  ASSERT_EQ(diagnostics.sorted().size(), 1u);
+  EXPECT_EQ(diagnostics.sorted()[0].code, ak::left_over_tensor);
+  expect_part(diagnostics.sorted()[0].message, "tensor \"k\" of shape 2 belongs to nothing");
+}
+
+TEST(RenamedWeights, OfInt8AreNotRead) {
+  const Folder folder;
+  const int8_t numbers[] = {1, 2, 3, 4};
+  const std::vector<std::byte> bytes =
+      to_safetensors(std::vector<StoredTensor>{{"a", "I8", {2, 2}, std::as_bytes(std::span(numbers))}});
+  const std::string file =
+      folder.write("m.safetensors", std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  const Weights w = Weights::open(file, "", map_of(R"(x = { tensor = "a", transposed = true })"));
+  expect_part(message_of([&] {
+                w.f32("x", {2, 2});
+              }),
+              "tensor \"x\" has type I8 and another name and layout in the file: such scales are not read");
 }
 
 TEST(RenamedWeights, WhatDoesNotDivideOrIsNoMatrixIsRefused) {

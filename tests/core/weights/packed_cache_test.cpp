@@ -120,6 +120,14 @@ TEST_F(PackedFile, NoByteMayFlip) {
   EXPECT_EQ(problem(), "");
 }
 
+// Behind a right sum: a line of the caller's as if it were that of a layer.
+TEST_F(PackedFile, LayersLieWithinTheFile) {
+  for (const char* line : {"64 3000500 x", "3000512 64 x", "64 18446744073709551615 x", "1 1 x", "x"}) {
+    ASSERT_EQ(make(std::string("these\n") + line), "");
+    expect_problem("is damaged");
+  }
+}
+
 TEST_F(PackedFile, WhatIsNotOursIsNotUsed) {
   fs::create_directories(fs::path(path_).parent_path());
   std::ofstream(path_) << "a letter to somebody, which is longer than 64 bytes and no cache of anything at all";

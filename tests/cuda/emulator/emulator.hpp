@@ -5,6 +5,7 @@
 // order that obeys their dependencies alone.  The first fault stops the kernel; it is an error of the stream from then
 // on.
 #pragma once
+#include <climits>
 #include <cstdint>
 
 #include "cuda/memory.hpp"
@@ -24,6 +25,9 @@ struct Machine {
   bool has_kernels = true;          // of the device's architecture
   size_t memory = size_t{1} << 35;  // bytes
   int most_shared = 227 * 1024;     // bytes of a block, at most so many
+  int allocations = INT_MAX;        // that memory is left for
+  int graphs = INT_MAX;             // launches of graphs that it is left for
+  bool reuses = false;              // memory that was freed comes first
 };
 Machine& machine();
 

@@ -42,10 +42,16 @@ class Memory {
   void* allocate(size_t bytes, size_t alignment) {
     if (bytes > machine().memory || used_ > machine().memory - bytes) return nullptr;
     const size_t pages = (bytes + alignment + kPage - 1) / kPage;
-    if (next_ + (pages + 1) * kPage > space_ + kSpace) return nullptr;
     char* begin = next_;
+    if (const auto again = freed_.find(pages); again != freed_.end()) {
+      begin = again->second;
+      freed_.erase(again);
+    } else if (next_ + (pages + 1) * kPage > space_ + kSpace) {
+      return nullptr;
+    } else {
+      next_ += (pages + 1) * kPage;
+    }
     char* data = begin + pages * kPage - (bytes + alignment - 1) / alignment * alignment;
-    next_ += (pages + 1) * kPage;
     mprotect(begin, pages * kPage, PROT_READ | PROT_WRITE);
     std::memset(begin, kBeside, pages * kPage);
     std::memset(data, 0xFF, bytes);
@@ -66,6 +72,7 @@ class Memory {
       pkey_mprotect(it->second.begin, it->second.pages * kPage, PROT_NONE, 0);
     else
       mprotect(it->second.begin, it->second.pages * kPage, PROT_NONE);
+    if (machine().reuses) freed_.emplace(it->second.pages, it->second.begin);
     used_ -= it->second.bytes;
     all_.erase(it);
     return true;
@@ -131,6 +138,7 @@ class Memory {
   const int key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);  // -1: there is none
   size_t used_ = 0;
   std::map<char*, Allocation> all_;
+  std::multimap<size_t, char*> freed_;  // by pages
 };
 
 Memory& memory() {

@@ -61,6 +61,9 @@ cudaError_t returned(cudaError_t error) {
   return error;
 }
 
+// Takes one of what memory is left for.
+bool take(int& left) { return left > 0 && left-- > 0; }
+
 CUstream_st& of(cudaStream_t stream) { return stream ? *stream : default_stream; }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> run) {
@@ -237,7 +240,7 @@ cudaError_t cudaGetLastError() { return std::exchange(emulator::last_error, cuda
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
   const Lock lock(mutex);
-  *p = emulator::allocate(bytes, 256);
+  *p = emulator::take(emulator::machine().allocations) ? emulator::allocate(bytes, 256) : nullptr;
   return returned(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
@@ -391,6 +394,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const Lock lock(mutex);
   if (emulator::of(stream).capture) return returned(cudaErrorStreamCaptureUnsupported);
+  if (!emulator::take(emulator::machine().graphs)) return returned(cudaErrorMemoryAllocation);
   // A node waits for its own and for what was in the stream; the stream goes on after all of them.
   if (const cudaError_t error = enqueue(stream, nullptr); error != cudaSuccess) return error;
   const uint64_t begin = emulator::of(stream).last;

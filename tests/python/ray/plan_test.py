@@ -5,6 +5,7 @@ import pathlib
 import sys
 import tempfile
 import threading
+import time
 import tomllib
 import types
 import unittest
@@ -122,6 +123,37 @@ class PlanTest(unittest.TestCase):
         plan.finish()
         named = tomllib.loads((self.out / "winner.toml").read_text())["weights"]["file"]
         self.assertEqual((self.out / named).read_bytes(), b"weights")
+        (self.out / named).unlink()
+        with self.assertRaisesRegex(SystemExit, f"trained has no weights of {PLACEMENT} any more"):
+            plan.finish()
+        plan.keys = {}
+        with self.assertRaisesRegex(SystemExit, f"trained has no weights of {PLACEMENT} any more"):
+            plan.finish()
+
+    def test_two_searches_train_one_placement_one_after_the_other(self):
+        inside, most = [], []
+
+        def train(words, from_scratch, toml, folder, out):
+            out.mkdir(parents=True)
+            inside.append(words)
+            time.sleep(0.05)  # in which the others come
+            most.append(len(inside))
+            inside.remove(words)
+            return b"weights"
+
+        def run():
+            node = Node()
+            self.addCleanup(node.folder.cleanup)
+            node.train("key", [], False, "", ".")
+
+        with mock.patch.object(training, "train", train), mock.patch.dict("os.environ", {"XDG_CACHE_HOME": str(self.folder)}):
+            threads = [threading.Thread(target=run) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(most, [1] * 4)
+        self.assertEqual(list((self.folder / "attnkit" / "trained").iterdir()), [])
 
     def test_half_a_line_is_no_answer(self):
         node = Node()

@@ -218,6 +218,17 @@ class Refused(TorchTest):
         self.refused("bias ['w']: one of all", attention, bias=["w"])
         self.refused("encoder.self, decoder.self, decoder.cross", attention, role="self")
         self.refused("no causal form", attention, "linformer", role="decoder.self", code=attnkit.UNSUPPORTED)
+        for part, options in (("attention_scale nan: it must be 1e-06 to 1e+06", {"attention_scale": float("nan")}),
+                              ("attention_scale 0: it", {"attention_scale": 0}), ("norm_eps -1: it must be 1e-15 to 1", {"norm_eps": -1}),
+                              ("causal 'yes': True, False or None", {"causal": "yes"})):
+            self.refused(part, attention, **options)
+        for name in ("d_model", "heads", "kv_heads", "key_width", "head_width"):
+            with self.assertRaisesRegex(TypeError, f"{name} must be an int, not float"):
+                attention(**{name: 2.0})
+        block = attention("leap", factor=2)
+        tensors = block.state_dict()
+        self.refused("the block has leap already", block.add, "leap", factor=4)
+        self.assertTrue(all(t is tensors[name] or t.equal(tensors[name]) for name, t in block.state_dict().items()))
 
     def test_what_does_not_fit(self):
         block = attention("relu", role="decoder.cross")

@@ -1,6 +1,7 @@
 """Model: every manifest as libattnkit makes it, tensor for tensor; what is exported loads and verifies."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -215,6 +216,30 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
         for a, b in ((0, 1), (0, 2), (1, 2)):  # so a wrong length would be noticed
             self.assertGreater(float((found[a] - found[b]).abs().max()), 0.01)
 
+    def test_rows_that_no_token_has(self):
+        """Of a lookup table of lengths."""
+        path = tiny_model.write_model(self.folder, attention='default = "cosformer"', extra='[length]\npredict = "lut"\nlut = "lut.tsv"')
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *tiny_model.TOKENS[4:]]
+        (self.folder / "lut.tsv").write_text(f"{tokens[4]}\t7.5\n{tokens[5]}\t0.5\n", encoding="utf-8")
+        (self.folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+        rows = len(tokens) + 4
+        text = re.sub("file = .*\nsha256 = .*", "seed = 1", path.read_text(encoding="utf-8"))
+        text = text.replace('vocab = "vocab.txt"', f'vocab = "vocab.txt", tokenizer = "wordpiece", vocab_size = {rows}')
+        path.write_text(text.replace("decoder = {", 'decoder = { begin = "[CLS]", end = "[SEP]",'), encoding="utf-8")
+        model = attnkit.torch.Model.from_manifest(path)
+        inputs = {"source": torch.tensor([[4, 5, rows - 1, 2], [6, 2, 0, 0]]), "source_lengths": torch.tensor([4, 2]),
+                  "target": torch.tensor([[1, 4, 5]] * 2), "target_lengths": torch.tensor([3, 2])}
+        with torch.no_grad():
+            self.assert_close(model(**inputs), logits_of_core(path, inputs), 1e-5)
+        self.verified(model)
+
+    def test_copies_by_pickle(self):
+        text = tiny_model.write_model(self.folder).read_text(encoding="utf-8")
+        for activation in attnkit.torch.model.ACTIVATIONS:
+            model = attnkit.torch.Model(text.replace("max_length", f'activation = "{activation}"\nmax_length'), self.folder)
+            inputs, twin = batch(model), pickle.loads(pickle.dumps(model))
+            self.assertTrue(twin(**inputs).equal(model(**inputs)))
+
     def test_names_are_those_of_the_weights(self):
         for manifest in (TRANSLATOR, SOURCE / "samples/manifests/luna-pair.toml", SOURCE / "samples/manifests/performer.toml"):
             model = attnkit.torch.Model.from_manifest(manifest)
@@ -277,6 +302,31 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
         for table in ("attention", "length"):
             self.assertEqual(before[table], after[table])
 
+    def test_what_weights_says_beside_its_file_stays(self):
+        path = tiny_model.write_model(self.folder)
+        text = path.read_text(encoding="utf-8")
+        digest = re.search("sha256 = .*", text)[0]
+        for said, kept in ((f'file = "tiny.safetensors"\n{digest}\nseed = 7\ntf32 = true', {"seed": 7, "tf32": True}),
+                           ("seed = 7\ntf32 = false", {"tf32": False}), ('file = "tiny.safetensors"\ncache = true', {})):
+            path.write_text(text.replace(f'file = "tiny.safetensors"\n{digest}', said), encoding="utf-8")
+            exported = attnkit.torch.Model.from_manifest(path).export(self.folder / "out")
+            weights = tomllib.loads(exported.read_text(encoding="utf-8"))["weights"]
+            self.assertEqual({key: value for key, value in weights.items() if key not in ("file", "sha256")}, kept)
+            self.assertEqual(command("verify", exported).code, 0)
+
+    def test_an_export_that_fails_leaves_what_was_there(self):
+        model = attnkit.torch.Model.from_manifest(TRANSLATOR)
+        manifest = model.export(self.folder)
+        before = {path: path.read_bytes() for path in self.folder.iterdir()}
+        with torch.no_grad():
+            model.decoder.norm.weight += 1
+        sync, left = os.fsync, iter(range(2))
+        with unittest.mock.patch("os.fsync", lambda file: sync(file) if next(left, None) is not None else os.open("/none", 0)):
+            with self.assertRaises(FileNotFoundError):
+                model.export(self.folder)
+        self.assertEqual({path: path.read_bytes() for path in self.folder.iterdir()}, before)
+        self.assertEqual(command("verify", manifest).code, 0)
+
     def test_a_step_of_training(self):
         model = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/relu.toml")
         inputs = batch(model)
@@ -336,6 +386,23 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
                 self.assert_close(made, whole, 1e-12)
                 for a, b in zip(torch.autograd.grad(made, list(model.parameters())), gradients):
                     self.assert_close(a, b, 1e-12)
+
+    def test_a_loss_of_other_shapes(self):
+        for manifest, shapes in (("relu", ((9,), (1, 9), (3, 8), (3, 10), (3,))), ("bigbird", ((3, 1), (1,), (2,)))):
+            model = attnkit.torch.Model.from_manifest(SOURCE / f"samples/manifests/{manifest}.toml")
+            inputs = batch(model)
+            for shape in shapes:
+                self.refused(f"expected has the shape {shape}: an id, or -100, for each of (3", model, **inputs, expected=torch.ones(shape, dtype=torch.int64))
+            expected = torch.ones(model(**inputs).shape[:-1], dtype=torch.int64)
+            for smoothing in (-0.1, 1.1, float("nan")):
+                self.refused(f"label_smoothing {smoothing}: it must be 0 to 1", model, **inputs, expected=expected, label_smoothing=smoothing)
+
+    def test_a_loss_has_no_second_derivative(self):
+        """Which torch would take for one of a constant."""
+        model = attnkit.torch.Model.from_manifest(tiny_model.write_model(self.folder))
+        inputs, weight = batch(model), model.decoder.norm.weight
+        grad, = torch.autograd.grad(model(**inputs, expected=inputs["target"]), weight, create_graph=True)
+        self.refused("no second derivative", torch.autograd.grad, grad.sum(), weight, code=attnkit.UNSUPPORTED)
 
     def test_a_loss_of_nothing(self):
         model = attnkit.torch.Model.from_manifest(SOURCE / "samples/manifests/relu.toml")

@@ -99,8 +99,9 @@ class Nodes(TrainTest):
         return said
 
     def begun(self, started, file):
-        """Waits until the file is there."""
-        while not (self.folder / file).exists():
+        """Waits until something is in the file."""
+        path = self.folder / file
+        while not (path.exists() and path.stat().st_size):
             self.assertIsNone(started[0].poll(), "it ended before it was stopped")
             time.sleep(0.01)
 

@@ -56,7 +56,7 @@ class ReferenceTrainer(Trainer):
         return Reference(super().make_model(folder))
 
 
-def trainers(folder, *options):
+def trainers(folder, *options, kinds=(Trainer, ReferenceTrainer)):
     """(attnkit's, the reference's) of the four mechanisms from scratch, for the same batches, placements and steps."""
     text = (SAMPLE / "model.toml").read_text(encoding="utf-8")
     text = re.sub(r'(?m)^file = .*\nsha256 = .*$', "seed = 1", text).replace('"vocab.txt"', json.dumps(str(SAMPLE / "vocab.txt")))
@@ -65,9 +65,8 @@ def trainers(folder, *options):
     lines = (SAMPLE / "dev.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "train.tsv").write_text("".join(lines[::8]), encoding="utf-8")
     # Muon rounds to bfloat16, which makes of the smallest difference a large one.
-    parsed = parser().parse_args([str(manifest), "--data", str(folder / "train.tsv"), "--supernet", "--no-bf16", "--warmup", "20", "--steps", "1000",
-                                  "--out", str(folder / "run"), *map(str, options)])
-    return Trainer(parsed), ReferenceTrainer(parsed)
+    arguments = [str(manifest), "--data", str(folder / "train.tsv"), "--supernet", "--no-bf16", "--warmup", "20", "--steps", "1000", *map(str, options)]
+    return [kind(parser().parse_args([*arguments, "--out", str(folder / f"run-{i}")])) for i, kind in enumerate(kinds)]
 
 
 def norm(gradients):
@@ -125,10 +124,9 @@ class NumbersEnDe(TorchTest):
 
 def measure(steps, *options):
     with tempfile.TemporaryDirectory() as folder:
-        made = trainers(pathlib.Path(folder), *(option for option in options if option not in ("--f64", "--itself")))
         itself, threads = "--itself" in options, torch.get_num_threads()
-        if itself:
-            made = (ReferenceTrainer(made[1].options), made[1])
+        kinds = (ReferenceTrainer if itself else Trainer, ReferenceTrainer)
+        made = trainers(pathlib.Path(folder), *(option for option in options if option not in ("--f64", "--itself")), kinds=kinds)
         if "--f64" in options:
             torch.set_default_dtype(torch.float64)
             for trainer in made:

@@ -4,6 +4,7 @@ import functools
 import threading
 
 import torch
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 from support import D_MODEL, HEADS, KEYS, QUERIES, TorchTest, attnkit, bound, inputs, key_of, main, placements, trains
 
@@ -121,13 +122,59 @@ class Operators(TorchTest):
             for a, b in zip(found[0], other, strict=True):
                 self.assertTrue(a.equal(b))
 
+    def test_checkpointing_of_carried_sequences_gives_the_same(self):
+        """In the form that Attention.forward names: the dict is made of arguments."""
+        layers = [attnkit.torch.Attention("luna", d_model=D_MODEL, heads=HEADS) for _ in range(3)]
+        start, found = torch.randn(2, QUERIES, D_MODEL), []
+
+        def run(layer, y, p):
+            aux = {"p": p}
+            return layer(y, aux=aux), aux["p"]
+
+        for checkpointed in ({}, {"use_reentrant": False}, {"use_reentrant": True}):
+            leaves = [start.clone().requires_grad_(), *(t for layer in layers for t in layer.parameters())]
+            y, p = leaves[0], None
+            for layer in layers:
+                layer.zero_grad()
+                y, p = checkpoint(run, layer, y, p, **checkpointed) if checkpointed else run(layer, y, p)
+            (y.square().sum() + p.square().sum()).backward()
+            found.append([leaf.grad for leaf in leaves])
+        for other in found[1:]:
+            for a, b in zip(found[0], other, strict=True):
+                self.assertTrue(a.equal(b))
+
     def test_no_second_derivative(self):
+        """Also where nothing behind a mechanism asks for one: torch would take its gradients for constants."""
         key, tensors, rows, queries, keys = leap()
         leaf = tensors[0].requires_grad_()
-        out = _ops.run(key, tensors, rows, queries, keys)[0].sum()
-        grad, = torch.autograd.grad(out, leaf, create_graph=True)
-        with self.assertRaises(RuntimeError):
-            grad.sum().backward()
+        frozen = attnkit.torch.Attention("softmax", d_model=D_MODEL, heads=HEADS)
+        frozen.o.requires_grad_(False)
+        raw = attnkit.torch.Attention("ssru", role="decoder.self", d_model=D_MODEL, heads=HEADS)
+        x = torch.randn(2, QUERIES, D_MODEL, requires_grad=True)
+        for made, of in ((lambda: _ops.run(key, tensors, rows, queries, keys)[0], leaf), (lambda: frozen(x), x), (lambda: raw(x), x)):
+            grad, = torch.autograd.grad(made().sum(), of, create_graph=True)
+            self.assertTrue(grad.equal(torch.autograd.grad(made().sum(), of)[0]))
+            self.refused("no second derivative", grad.square().sum().backward, code=attnkit.UNSUPPORTED)
+        block = attnkit.torch.Attention("softmax", d_model=D_MODEL, heads=HEADS)
+        grad, = torch.autograd.grad((x + block(x)).square().sum(), x, create_graph=True)
+        self.refused("no second derivative", torch.autograd.grad, grad.square().sum(), block.o.weight, code=attnkit.UNSUPPORTED)
+
+    def test_no_derivative_forwards(self):
+        x, block = torch.randn(2, QUERIES, D_MODEL), attnkit.torch.Attention("relu", d_model=D_MODEL, heads=HEADS)
+
+        def dual(x, along):
+            with forward_ad.dual_level():
+                return block(forward_ad.make_dual(x, along))
+
+        with forward_ad.dual_level():
+            block(x)
+        for _ in range(2):
+            self.refused("relu has no derivative forwards", torch.func.jvp, block, (x,), (x,), code=attnkit.UNSUPPORTED)
+            self.refused("relu has no derivative forwards", torch.func.jacfwd(block), x, code=attnkit.UNSUPPORTED)
+            self.refused("relu has no derivative forwards", dual, x, x, code=attnkit.UNSUPPORTED)
+            with torch.no_grad():
+                self.refused("relu has no derivative forwards", dual, x, x, code=attnkit.UNSUPPORTED)
+            block.requires_grad_(False)
 
     def test_empty_batches(self):
         key, tensors, _, queries, keys = leap()

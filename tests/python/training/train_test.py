@@ -1,6 +1,7 @@
 """python -m attnkit.train: what it learns, where it goes on, and what it refuses."""
 
 import contextlib
+import fcntl
 import io
 import itertools
 import json
@@ -8,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -106,14 +108,14 @@ class Train(TrainTest):
     def test_a_killed_run_leaves_no_step_twice_in_the_log(self):
         self.train("--steps", 3, "--evaluate-steps", 1000)
         log = self.folder / "run" / "log.jsonl"
-        log.write_text(log.read_text(encoding="utf-8") + '{"step": 4, "loss": 1.0}\n{"step": 5, "lo', encoding="utf-8")
+        log.write_text(log.read_text(encoding="utf-8") + '7\n["step"]\n{"step": 4, "loss": 1.0}\n{"step": 5, "lo', encoding="utf-8")
         self.train("--steps", 6, "--evaluate-steps", 1000)
         self.assertEqual([entry["step"] for entry in self.log() if "loss" in entry], [1, 2, 3, 4, 5, 6])
 
     def test_ctrl_c_finishes_the_step_and_saves(self):
         running = subprocess.Popen(self.command("--steps", 100000), stderr=subprocess.PIPE, text=True)
         log = self.folder / "run" / "log.jsonl"
-        while not log.exists() and running.poll() is None:
+        while not (log.exists() and log.stat().st_size) and running.poll() is None:
             time.sleep(0.01)
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
@@ -241,6 +243,16 @@ class Train(TrainTest):
         short.write_text(re.sub(r"max_length = \d+", "max_length = 8", self.manifest.read_text(encoding="utf-8")), encoding="utf-8")
         self.assertIn("its max_length is 8", self.refusal("--steps", 1, "--teacher", short, out="short"))
         self.assertIn("a teacher writes the same text", self.refusal("--steps", 1, "--teacher", SOURCE / "samples/manifests/relu.toml"))
+        other = tiny_model.write_model(self.folder / "other")
+        vocabulary = other.with_name("vocab.txt").read_text(encoding="utf-8")
+        (self.folder / "data.py").write_text("def pairs(*_):\n    return [('one', 'two eins')] * 5\n", encoding="utf-8")
+        for words, said in (({"one": "two", "two": "one"}, ' spells "one" with [4] where the model has [3]: give it'),
+                            ({"eins": "zwei", "zwei": "eins"}, ' spells "two eins" with [12] where the model has [13]: give it'),
+                            ({"eins": "uno"}, ': the vocabulary cannot spell the word "eins"')):
+            of_as_many_tokens = re.sub("|".join(words), lambda m: words[m[0]], vocabulary)
+            other.with_name("vocab.txt").write_text(of_as_many_tokens, encoding="utf-8")
+            self.assertIn(f"--teacher {other}{said}", self.refusal("--steps", 1, "--teacher", other, out="unlike", data="data.py:pairs"))
+        self.assertIn(f"--teacher {other}: the vocabulary cannot spell", self.refusal("--steps", 1, "--teacher", other, out="unlike"))
 
     def test_trains_a_supernet_and_every_placement_runs(self):
         self.train("--supernet", "--steps", 60, "--evaluate-steps", 1000, "--sandwich", 1, "--optimizer", "muon")
@@ -314,6 +326,16 @@ class Train(TrainTest):
                                       attention='default = "relu"\noverride = [{ block = "decoder.self", layers = 1, use = "linear" }]')
         net = Supernet.from_manifest(path)
         self.assertEqual(net.candidates["decoder.self.1"], ["linear", "relu", "leap"])
+        text = re.sub("file = .*\nsha256 = .*", "seed = 1", path.read_text(encoding="utf-8")).replace("layers = 1, vocab", "layers = 2, vocab")
+        text = text.replace(', "decoder.cross" = ["relu", "linear"]', "")
+        net = Supernet(re.sub("override = .*", '''override = [{ block = "encoder.self", layers = 1, use = "efficient" },
+            { block = "decoder.cross", layers = 1, use = "efficient" }, { block = "decoder.cross", layers = 2, use = "softmax" }]''', text), path.parent)
+        self.assertEqual(net.candidates["encoder.self.1"], ["efficient", "relu", "linear"])
+        drawn = [net.draw(random.Random(i), baseline=0, per_layer=0) for i in range(200)]
+        for placement in drawn:
+            net.place(placement)
+        self.assertEqual({(p["encoder.self.1"], p["encoder.self.2"]) for p in drawn}, {("relu", "relu"), ("linear", "linear")})
+        self.assertEqual({(p["decoder.cross.1"], p["decoder.cross.2"]) for p in drawn}, {("efficient", "softmax")})
 
     def test_draws_placements_by_weight(self):
         net = Supernet.from_manifest(self.manifest)
@@ -413,6 +435,51 @@ class Train(TrainTest):
         self.assertEqual((trainer.step, trainer.place_in_chunk), (3, 0))
         self.assertIn("pass 1 of the data begins anew", said.getvalue())
 
+    def test_another_dev_is_judged_anew(self):
+        self.train("--steps", 3, "--evaluate-steps", 1, "--patience", 5)
+        (self.folder / "other.tsv").write_text(lines(40, 3), encoding="utf-8")
+
+        def found(*options, dev):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                trainer = Trainer(parser().parse_args(self.arguments("--patience", 5, *options, dev=dev)))
+            return (trainer.best, trainer.worse, trainer.best_average, trainer.evaluated), said.getvalue()
+
+        (best, _, average, evaluated), said = found(dev="dev.tsv")
+        self.assertEqual((average is None, evaluated, said), (False, 3, ""))
+        self.assertLess(best, float("inf"))
+        for options, dev in (((), "other.tsv"), (("--dev-examples", 10), "dev.tsv")):
+            state, said = found(*options, dev=dev)
+            self.assertEqual(state, (float("inf"), 0, None, -1))
+            self.assertIn("--dev is not that of ", said)
+        self.train("--steps", 3, "--evaluate-steps", 1, "--patience", 5, dev="other.tsv")
+        self.assertEqual([entry["step"] for entry in self.log() if "dev" in entry], [1, 2, 3, 3])
+
+    def test_a_full_disk(self):
+        self.train("--steps", 1, "--evaluate-steps", 1000)
+        checkpoint, before = self.folder / "run" / "checkpoint.pt", resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, before)
+        for part in (2, 1.01):  # in the midst of a tensor, and where the file ends
+            for out, kept in (("run", f"the checkpoint of an earlier step is kept in {checkpoint}"), ("new", "there is no checkpoint yet")):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (int(checkpoint.stat().st_size / part), before[1]))
+                said = self.refusal("--steps", 2, "--evaluate-steps", 1000, out=out)
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+                self.assertEqual(said, f"error: {self.folder / out / 'checkpoint.pt'} cannot be written: File too large: see to that and start again; {kept}")
+                self.assertEqual([path.name for path in (self.folder / out).glob("*.part")], [])
+        self.assertEqual(torch.load(checkpoint, weights_only=True)["step"], 1)
+        (self.folder / "blocked").mkdir()
+        (self.folder / "blocked" / "model").write_text("no folder", encoding="utf-8")
+        self.assertIn("blocked/model cannot be written: File exists: see to that", self.refusal("--steps", 1, out="blocked"))
+
+    def test_no_model_of_what_is_no_number(self):
+        """The last step is judged by no loss."""
+        said = self.refusal("--steps", 1, "--lr", 1e40)
+        self.assertRegex(said, "error: step 1: a weight of (encoder|decoder|head)[^ ]* is not finite after it; there is no checkpoint yet: lower --lr")
+        self.assertIsNone(self.log()[-1]["dev"]["loss"])
+        said = self.refusal("--steps", 1, "--lr", 1e6, "--f16", out="large")
+        self.assertRegex(said, r"error: --f16 ends at 65504, and [a-z0-9.]+ has [0-9]+: export without it")
+        self.train("--steps", 1, "--lr", 1e6, out="large")
+        self.assertTrue(self.weights("large"))
+
     def test_a_gradient_that_is_no_number_names_block_and_step(self):
         self.train("--steps", 1, "--evaluate-steps", 1000)
         step = torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"]
@@ -448,6 +515,7 @@ class Train(TrainTest):
                 (("--teacher", self.folder / "none.toml"), {"out": "new"}, "none.toml"),
                 ((), {"out": "dev.tsv"}, "dev.tsv: File exists: name a folder"),
                 ((), {"out": "dev.tsv/run"}, "run: Not a directory: name a folder"),
+                ((), {"out": "taken"}, "taken: Is a directory: name a folder"),
                 ((), {"data": "no.py:pairs", "out": "new"}, "no.py:pairs: FileNotFoundError"),
                 ((), {"data": "bad.py:pairs", "out": "new"}, "bad.py:pairs: SyntaxError: invalid syntax (bad.py, line 1)"),
                 ((), {"data": "odd.py:none", "out": "new"}, "odd.py:none: AttributeError"),
@@ -463,7 +531,10 @@ class Train(TrainTest):
                 ((), {"data": "bad.tsv", "out": "new"}, "bad.tsv:2: 1 fields, not 2"),
                 ((), {"data": "long.tsv", "out": "new"}, "long.tsv:1: \"one one"),
                 ((), {"data": "unknown.tsv", "out": "new"}, 'unknown.tsv:2: the vocabulary cannot spell the word "zebra"'),
+                ((), {"data": "return.tsv", "out": "new"}, "return.tsv:2: 3 fields, not 2"),
                 ((), {"data": "empty.tsv", "out": "new"}, "has no examples")):
+            (self.folder / "taken" / "log.jsonl").mkdir(parents=True, exist_ok=True)
+            (self.folder / "return.tsv").write_bytes(b"one\teins\r\none\teins\rtwo\tzwei\n")
             (self.folder / "bad.tsv").write_text("one\teins\ntwo\n", encoding="utf-8")
             (self.folder / "long.tsv").write_text("one " * 70 + "\teins\n", encoding="utf-8")
             (self.folder / "unknown.tsv").write_text("one\teins\nzebra\teins\n", encoding="utf-8")
@@ -476,9 +547,15 @@ class Train(TrainTest):
                 self.assertIn(part, self.refusal("--steps", 2, *options, **where))
         self.train("--supernet", "--steps", 1, "--evaluate-steps", 1000, out="net")
         self.assertIn("has --supernet: give it", self.refusal("--steps", 2, out="net"))
-        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
-            parser().parse_args(self.arguments("--weight-decay", -5))
-        self.assertIn("-5 is below 0", said.getvalue())
+        for option, value, part in (("--weight-decay", -5, "-5 is below 0"), ("--seed", 2**64, "has more than 64 bits"),
+                                    ("--seed", -2**63 - 1, "has more than 64 bits"), ("--wait-k", 2**53 + 1, "is above 9007199254740992"),
+                                    ("--steps", 10**400, "is above 9007199254740992"), ("--threads", 1025, "1025 is above 1024")):
+            with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+                parser().parse_args([*self.arguments(), f"{option}={value}"])
+            self.assertIn(part, said.getvalue())
+        with open(self.folder / "run" / "log.jsonl", "ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.assertIn("run: another training writes it: give another --out", self.refusal("--steps", 2))
         (self.folder / "run" / "checkpoint.pt").write_bytes(b"broken")
         self.assertIn("is no checkpoint", self.refusal("--steps", 2))
         text = self.manifest.read_text(encoding="utf-8")

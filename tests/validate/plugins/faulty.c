@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -63,6 +64,15 @@ static void allocate(void) {
   free(memory);
 }
 
+static void bind_thread(void) {
+  cpu_set_t all, one;
+  CPU_ZERO(&one);
+  sched_getaffinity(0, sizeof all, &all);
+  for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
 static void eat_memory(void) {
   for (;;) {
     volatile char* piece = (volatile char*)malloc(1 << 20);
@@ -89,9 +99,14 @@ static void start_thread(void) {
   pthread_create(&thread, NULL, sleep_long, NULL);
 }
 
+struct piece {
+  struct piece* next;
+};
 struct attn_mech {
   attn_block block;
-  int other; /* the option's value */
+  const attn_value* given;
+  struct piece* pieces; /* of MANY_PIECES */
+  int other;            /* the option's value */
   attn_port port[4];
   const attn_port* ports[4];
 };
@@ -124,6 +139,13 @@ static struct reach reach_of(const attn_plan* plan, const attn_run* run, int64_t
   r.q_pos = run->q_pos != NULL ? run->q_pos[b] : 0;
   r.visible = run->visible != NULL ? run->visible + b * run->queries : NULL;
   r.causal = plan->mech->block.causal != 0;
+  const int encodes = plan->mech->block.role == ATTN_ENCODER_SELF;
+  if (AT(CAUSAL_BY_ROLE) && encodes) r.causal = 0;
+  if (AT(PREFIX_IGNORED) && encodes) r.visible = NULL;
+  if (AT(PREFIX_SEES_PADDING) && run->visible != NULL) r.fresh = run->keys;
+  if (AT(K_LEN_ALONE) && run->q_len == NULL && run->state == NULL) r.fresh = run->keys;
+  if (AT(QUERIES_FROM_0) && run->state == NULL) r.q_pos = 0;
+  if (AT(APPENDS_UNREAD) && r.causal && run->state != NULL && run->queries == 0) r.fresh = 0;
   r.seen = seen_by;
   return r;
 }
@@ -161,6 +183,15 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(INFINITE_HEAD) && run->batch == 3 && run->queries == 33 && is_plain(run) && h > 0 &&
       isinf(values[-kv * v->stride[1]]))
     o[0] += 1;
+  if (AT(MORE_KEYS) && r->causal && run->queries < run->keys && is_plain(run)) o[0] += 1;
+  if (AT(READS_WITHOUT_KEYS) && r->causal && run->state != NULL && run->keys == 0) o[0] += 1;
+  if (AT(ONE_FOR_ALL) && run->batch > 1 && run->ports[0].stride[0] == 0) o[0] += 1;
+  if (AT(MANY_ROWS) && b >= 8) o[0] += 1;
+  if (AT(MANY_WORKERS) && run->exec->workers > 8) o[0] += 1;
+  if (AT(MANY_HEADS) && out->shape[1] > 8 && v->stride[1] == v->shape[2] * v->shape[3] && is_plain(run)) o[0] += 1;
+  if (AT(WIDE_HEADS) && out->shape[3] > 80 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
+  if (AT(LONG_READS_PAST) && run->queries == 300 && last) sink = o[out->shape[3]];
+  if (AT(LONG_IS_ROUGH) && run->queries == 300 && is_plain(run)) o[0] *= 1.01f;
   if (AT(NO_KEYS) && run->keys == 0 && run->queries == 7 && is_plain(run)) o[0] = NAN;
   if (AT(REPEATS) && run->queries == 64 && run->batch == 2 && is_plain(run) && last && ++calls % 16 == 0) o[0] += 1;
   if (AT(FUTURE) && r->causal && i == 14 && run->queries == 100 && is_plain(run))
@@ -211,6 +242,7 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(GRADIENT_SKIPS) && first && (dq->data == NULL || dw->data == NULL)) row[0] += 1;
   if (AT(GRADIENT_OFFSET) && first && run->batch == 2 && run->queries == 33 && plain) row[0] += 1e-3f;
   if (AT(GRADIENT_WRONG) && run->q_len != NULL && run->batch == 2) row[0] *= 1.01f;
+  if (AT(LONG_GRADIENT) && run->keys == 300) row[0] *= 1.5f;
   if (AT(SHARED_KEYS_GRADIENT) && group > 1 && first) row[0] += 1;
   if (AT(FEW_ROWS_GRADIENT) && run->queries == 1 && run->batch == 2) row[0] = NAN;
 }
@@ -255,6 +287,16 @@ static attn_port port_of(uint32_t kind, const char* name, const char* doc, const
   return port;
 }
 
+static void faulty_destroy(attn_mech* mech) {
+  if (AT(DESTROY_NULL) && mech == NULL) crash();
+  struct piece* next;
+  for (struct piece* piece = mech != NULL ? mech->pieces : NULL; piece != NULL; piece = next) {
+    next = piece->next;
+    free(piece);
+  }
+  free(mech);
+}
+
 static int32_t faulty_create(const attn_block* given, const attn_value* values, attn_mech** mech,
                              const attn_port* const** ports, uint32_t* n_ports, attn_error* err) {
   attn_block known;
@@ -271,6 +313,7 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   if (AT(CREATE_CODE_77)) return refuse(err, 77, "code 77 is none of the contract's");
   if (AT(CREATE_NOTHING)) return ATTN_OK;
   if (AT(CREATE_SETS_ENVIRONMENT)) setenv("FAULTY_PLUGIN", "was here", 1);
+  if (AT(CREATE_BINDS)) bind_thread();
   if (AT(CREATE_CHANGES_FOLDER) && chdir("/") != 0) return ATTN_INTERNAL;
   const int64_t heads = block->heads, e = block->head_width;
   const int64_t d = block->key_width != 0 ? block->key_width : block->d_model / heads;
@@ -289,7 +332,17 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
     if (second == NULL) return refuse(err, ATTN_NO_MEMORY, "out of memory");
     free(second);
   }
+  for (int i = 0; AT(MANY_PIECES) && i < 10000; ++i) {
+    struct piece* piece = (struct piece*)malloc(sizeof *piece);
+    if (piece == NULL) {
+      faulty_destroy(made);
+      return refuse(err, ATTN_NO_MEMORY, "out of memory");
+    }
+    piece->next = made->pieces;
+    made->pieces = piece;
+  }
   made->block = *block;
+  made->given = values;
   made->other = strcmp(values[0].s, "other") == 0;
   made->port[0] = port_of(ATTN_QUERY, "q", "queries", block, d);
   made->port[1] = port_of(ATTN_KEY, "v", "values", block, e);
@@ -307,6 +360,8 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   if (AT(PORT_NAME)) made->port[1].name = "Values!";
   if (AT(TWO_OUTPUTS)) made->port[1].kind = ATTN_OUTPUT;
   if (AT(SAME_NAMES)) made->port[1].name = "q";
+  if (AT(LEARNED_INTEGERS)) made->port[2].dtype_code = 0;
+  if (AT(TABLE_OF_BYTES)) made->port[2].kind = ATTN_TABLE, made->port[2].dtype_code = 0, made->port[2].dtype_bits = 8;
   if (AT(ENDLESS_PORT)) made->port[2].shape[0] = (int64_t)1 << 50;
   if (AT(PORTS_DIFFER) && ++counter > 1) made->port[3].flags = ATTN_NO_BIAS;
   for (int i = 0; i < 4; ++i) made->ports[i] = &made->port[i];
@@ -314,11 +369,6 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   *ports = made->ports;
   *n_ports = AT(ABSURD_PORTS) ? 1000000 : 4;
   return ATTN_OK;
-}
-
-static void faulty_destroy(attn_mech* mech) {
-  if (AT(DESTROY_NULL) && mech == NULL) crash();
-  free(mech);
 }
 
 static int32_t faulty_fill(const attn_mech* mech, uint32_t port, uint64_t seed, const attn_tensor* t, attn_error* err) {
@@ -362,6 +412,11 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     if (AT(REFUSES_IN_LINES) && integers) return refuse(err, ATTN_UNSUPPORTED, "it computes\nin f32 and f64 only");
     if (AT(REFUSES_AND_WRITES)) info->flops = 1;
     if (AT(WRITES_LATER_ERROR) && err != NULL && err->struct_size > sizeof *err) memset(err + 1, 0, 8);
+    if (AT(REFUSES_WITHOUT_NUL) && integers && err != NULL) {
+      refuse(err, ATTN_UNSUPPORTED, "");
+      memset(err->message, 'x', sizeof err->message);
+      return ATTN_UNSUPPORTED;
+    }
     if (AT(REFUSES_SILENTLY) && integers) return ATTN_UNSUPPORTED;
     return refuse(err, AT(REFUSES_AS_INVALID) ? ATTN_INVALID : ATTN_UNSUPPORTED, "it computes in f32 and f64 only");
   }
@@ -383,6 +438,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     if (AT(STATE_FOR_READING) && streams && request->keys == 0) info->state_bytes += 64;
     if (AT(STATE_SHRINKS) && streams && request->past > 500) info->state_bytes -= 64;
     if (AT(STATE_IS_HUGE) && streams) info->state_bytes = (uint64_t)1 << 63;
+    if (AT(ENDLESS_SCRATCH)) info->scratch_bytes = (uint64_t)1 << 50;
     if (AT(SCRATCH_IS_HUGE)) info->scratch_bytes = UINT64_MAX;
     info->flags = AT(SAYS_REWINDS) && streams ? ATTN_REWINDS : 0;
     if (AT(UNKNOWN_FLAGS)) info->flags = 1u << 20;
@@ -451,7 +507,9 @@ struct job {
 static void work(uintptr_t arg, int64_t begin, int64_t end, uint32_t worker) {
   const struct job* job = (const struct job*)arg;
   const int64_t heads = job->run->ports[3].shape[1];
-  (void)worker;
+  if (AT(TASKS_FLUSH) && worker > 0) flush_denormals();
+  if (AT(TASKS_ALLOCATE) && worker > 0) allocate();
+  if (AT(PIECES_OF_GRAIN) && end > begin + 1) end = begin + 1;
   for (int64_t item = begin; item < end; ++item) {
     if (job->run->ports[3].dtype_bits == 16)
       half_head(job->plan, job->run, item / heads, item % heads);
@@ -483,7 +541,18 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
     pthread_sigmask(SIG_BLOCK, &set, NULL);
   }
   if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
+  if (AT(RUN_FORKS) && counter++ == 0 && fork() == 0) _exit(0);
+  if (AT(RUN_MAPS) && mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return ATTN_INTERNAL;
   if (AT(RUN_ALLOCATES) || (AT(OTHER_ALLOCATES) && plan->mech->other)) allocate();
+  if (AT(PADDED_ALLOCATES) && run->k_len != NULL) allocate();
+  if (AT(PREFIX_ALLOCATES) && run->visible != NULL) allocate();
+  if (AT(SHARED_ALLOCATES) && run->ports[1].shape[1] < run->ports[3].shape[1]) allocate();
+  if (AT(LONG_ALLOCATES) && run->keys == 300) allocate();
+  if (AT(RUN_ALLOCATES_PAGES)) {
+    void* volatile page = valloc(100);
+    free(page);
+  }
+  if (AT(KEEPS_VALUES)) sink = (double)plan->mech->given[0].i;
   if (AT(RUN_EATS_MEMORY)) eat_memory();
   if (AT(REFUSES_LATER_RUN) && run->struct_size > sizeof *run && run->saved == NULL)
     return refuse(err, ATTN_INVALID, "the run has a size that it does not know");

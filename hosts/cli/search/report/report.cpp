@@ -39,12 +39,14 @@ std::string digest_html(const Json& object, const char* key) {
   return sha.empty() ? "" : fmt::format("SHA-256 <code>{}</code>", escaped(sha));
 }
 
+std::string count_of(int64_t n, const char* noun) { return lists_text(n) + " " + noun + (n == 1 ? "" : "s"); }
+
 std::string data_html(const Json& result, const char* split) {
   const Json& settings = member(result, "settings");
   const std::string name = text_in(settings, split);
   const int64_t lists = integer_in(member(settings, "lists"), split);
   if (name.empty()) return "";
-  return listed({escaped(name), lists > 0 ? lists_text(lists) + " lists" : "",
+  return listed({escaped(name), lists > 0 ? count_of(lists, "example") : "",
                  digest_html(member(result, "model"), (std::string(split) + "_sha256").c_str())});
 }
 
@@ -88,11 +90,11 @@ std::string noise_html(const Json& noise) {
                         *floor.high, with_number(", from {} repetitions", integer_in(noise, "repetitions")))
           : "";
   const std::optional<double> load = number_in(noise, "load");
-  return listed(
-      {times,
-       share_text(number_in(noise, "drift"), "drift of the baseline\u2019s speed over the blocks up to {:.1f} %"),
-       load ? fmt::format("load {:.2f} at the start", *load) : ""},
-      "; ");
+  return listed({times,
+                 share_text(number_in(noise, "drift"),
+                            "drift of the baseline\u2019s speed over the timing blocks up to {:.1f} %"),
+                 load ? fmt::format("load {:.2f} at the start", *load) : ""},
+                "; ");
 }
 
 double exponent_in(const Json& settings, const char* key) {
@@ -105,7 +107,7 @@ std::string rcp_note(const SearchView& view, const Json& settings) {
       "<i>T<sub>b</sub></i>)"
       "<sup><i>a</i></sup> / (1 + <i>w</i> (<i>Q<sub>b</sub></i> \u2212 <i>Q<sub>e</sub></i>) / <i>s</i>)"
       "<sup><i>b</i></sup>, with the throughput <i>T</i> and the quality <i>Q</i> of the placement <i>e</i> and of the "
-      "baseline <i>b</i>, both on the same {} lists. The paper\u2019s baseline is softmax attention, its quality an "
+      "baseline <i>b</i>, both on the same {} examples. The paper\u2019s baseline is softmax attention, its quality an "
       "average of accuracies; it allows the exponents, the weight <i>w</i> is ours. The baseline has 1; more is "
       "better. ",
       "<i>n</i>");
@@ -195,9 +197,9 @@ std::string notes_html(const SearchView& view, const Json& result) {
   out += entry("n/a", missing_note(view));
   out += entry(
       "n",
-      "So many lists of dev a placement was measured on. Its quality, and the difference from the baseline\u2019s, "
-      "which was measured on the same ones, are of these lists alone.");
-  out += entry("intervals", fmt::format("{} Those of differences are of pairs: the same lists, list by list. Those of "
+      "So many examples of dev a placement was measured on. Its quality, and the difference from the baseline\u2019s, "
+      "which was measured on the same ones, are of these examples alone.");
+  out += entry("intervals", fmt::format("{} Those of differences are of pairs: the same examples, one by one. Those of "
                                         "throughput come from the spread "
                                         "between timing blocks, those of RCP and RCP<sub>mem</sub> from both.",
                                         *quality_unit(view) ? "All are 95 % intervals; of a share Wilson\u2019s."
@@ -213,16 +215,16 @@ std::string notes_html(const SearchView& view, const Json& result) {
             "In the top group: not worse than the winner with {} confidence, corrected for how many were compared.",
             percent_text(view.confidence)));
   if (std::ranges::any_of(view.trials, &Trial::screened))
-    out += entry(
-        "screened",
-        "\u25cb, hollow in the figure: measured on fewer lists than the others, because the race dropped it. By luck "
-        "its quality may look better than it is.");
+    out += entry("screened",
+                 "\u25cb, hollow in the figure: measured on fewer examples than the others, because the race dropped "
+                 "it. By luck "
+                 "its quality may look better than it is.");
   out += entry("timing",
                "Each placement is timed in turn with the baseline, so that both meet the same state of the machine. A "
                "ratio is the median of these pairs; speeds and latencies are medians.");
-  out +=
-      entry("Pareto front",
-            "\u25cf: of those measured on all lists no other one beats it in one respect without losing in another.");
+  out += entry(
+      "Pareto front",
+      "\u25cf: of those measured on all examples no other one beats it in one respect without losing in another.");
   if (view.count("limited") > 0)
     out += entry("limited", "Measured, but outside the limits below, and so without a rank.");
   return out + "</dl></div>\n";
@@ -279,10 +281,10 @@ std::string quality_section(const SearchView& view) {
   caption += key("baseline", "baseline, ") +
              (alike ? key("line1", "and others with a name: one mechanism everywhere, ") : "") +
              key("other", "other placements. ");
-  if (hollow) caption += "Hollow: screened, on fewer lists than the others. ";
+  if (hollow) caption += "Hollow: screened, on fewer examples than the others. ";
   caption += std::ranges::any_of(view.trials, &Trial::comparable)
-                 ? "The line is the Pareto front of those measured on all lists. "
-                 : "No Pareto front: nothing was measured on all lists. ";
+                 ? "The line is the Pareto front of those measured on all examples. "
+                 : "No Pareto front: nothing was measured on all examples. ";
   caption += area_text(view);
   caption +=
       "Thin bars are 95 % intervals, drawn where there is a name or a number. Dotted lines lead to labels. Up and to "
@@ -325,8 +327,6 @@ std::string test_section(const SearchView& view) {
           : "These numbers are free of it, because nothing was chosen by the test set.";
   return section("The test set", "<p class=\"quiet\">" + bias + read + "</p>\n" + table);
 }
-
-std::string count_of(int64_t n, const char* noun) { return lists_text(n) + " " + noun + (n == 1 ? "" : "s"); }
 
 // Describes one stage in words.
 std::string stage_text(const SearchView& view, size_t i) {
@@ -434,7 +434,7 @@ std::string ranking_section(const SearchView& view) {
   const std::string table = ranking_table(view);
   if (table.empty()) return section("All placements", "<p class=\"quiet\">No placement was measured.</p>\n");
   return section("All placements",
-                 fmt::format("<p class=\"quiet\">{} ranked{}, by {}. Quality is of dev, on the first n lists; small "
+                 fmt::format("<p class=\"quiet\">{} ranked{}, by {}. Quality is of dev, on the first n examples; small "
                              "numbers are 95 % intervals. "
                              "\u25cf marks the Pareto front, \u25cb what was screened; a mechanism in grey is the "
                              "baseline\u2019s. The titles sort.</p>\n",

@@ -186,7 +186,7 @@ std::string bucket_table(const SearchView& view) {
   }
   if (body.empty() || view.buckets.empty()) return "";
   for (size_t b = 0; b < view.buckets.size(); ++b)
-    head += fmt::format("<th scope=\"col\" class=\"n\">{}<br><small>{} lists</small></th>", escaped(view.buckets[b]),
+    head += fmt::format("<th scope=\"col\" class=\"n\">{}<br><small>{} examples</small></th>", escaped(view.buckets[b]),
                         grouped_text(static_cast<uint64_t>(std::max<int64_t>(0, lists[b]))));
   return scrolled("Quality against length", table_html(head, body));
 }

@@ -53,10 +53,11 @@ class Node:
 
     def train(self, key: str, words: list[str], from_scratch: bool, toml: str, folder: str) -> bytes:
         """The weights of a placement.  A checkpoint stays here until they are there."""
-        from attnkit.ray.training import train  # nodes that only judge need no package
+        from attnkit.ray.training import alone, train  # nodes that only judge need no package
         out = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "attnkit", "trained", key)
-        weights = train(words, from_scratch, toml, folder, out)
-        shutil.rmtree(out)
+        with alone(out):
+            weights = train(words, from_scratch, toml, folder, out)
+            shutil.rmtree(out)
         return weights
 
     def start(self, key: int, command: list[str]) -> None:

@@ -5,6 +5,8 @@ Run as a program it is attnkit.train, for as long as its standard input is open:
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import Any, Iterator
 
 from attnkit._toml import tables_of, toml_text
 
@@ -72,9 +74,28 @@ class Plan:
         winner = json.loads((out / "result.json").read_text(encoding="utf-8"))["answer"]["placement"]
         if winner is None:
             return
-        file, manifest = self.file(self.keys[winner]), out / "winner.toml"
+        file, manifest = self.file(self.keys.get(winner, "")), out / "winner.toml"
+        if not file.exists():
+            sys.exit(f"{self.folder} has no weights of {winner} any more, and {manifest} names those before training: search anew without --resume")
         text = with_weights(manifest.read_text(encoding="utf-8"), file.relative_to(out), hashlib.sha256(file.read_bytes()).hexdigest())
         write(manifest, text.encode())
+
+
+@contextlib.contextmanager
+def alone(folder: pathlib.Path) -> Iterator[None]:
+    """Waits while another search trains in this folder."""
+    file, mine = folder.with_name(f"{folder.name}.lock"), False
+    file.parent.mkdir(parents=True, exist_ok=True)
+    while not mine:
+        with open(file, "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                mine = os.path.samestat(os.fstat(lock.fileno()), file.stat())  # not one that the search before has removed
+            if mine:
+                try:
+                    yield
+                finally:
+                    file.unlink()
 
 
 def train(words: list[str], from_scratch: bool, toml: str, folder: str, out: pathlib.Path) -> bytes:

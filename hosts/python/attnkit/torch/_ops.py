@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from .._abi import (ATTN_KNOWS_K_TOTAL, ATTN_KNOWS_Q_TOTAL, ATTN_LEARNED, ATTN_OUTPUT, ATTN_PREFIX,
                     ATTN_TABLE, ATTN_TRAIN, attn_grad, attn_run, attn_tensor, sized)
@@ -200,6 +200,26 @@ for _name, _impl, _shapes in (("forward", _forward, _forward_shapes), ("backward
     _library.impl(_name, _impl, "CompositeExplicitAutograd")
     torch.library.register_fake(f"attnkit::{_name}", _shapes)
 
+
+class _Once(torch.autograd.Function):
+    """A gradient whose own is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: torch.Tensor, *of: torch.Tensor | None) -> torch.Tensor:
+        return grad.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        raise Error(UNSUPPORTED, "mechanisms and their losses have no second derivative: take the first without create_graph, or detach it")
+
+
+def once(grads: Iterable[torch.Tensor | None], of: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Gradients that were made of these tensors.  Where gradients of them are taken in their turn, torch would take them for constants."""
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling():  # what is compiled has none
+        return list(grads)
+    return [None if grad is None else _Once.apply(grad, *of) for grad in grads]
+
+
 class _Run(torch.autograd.Function):
     """rows: which of the tensors is q_len, k_len ..., or -1; the inputs come behind them."""
 
@@ -213,7 +233,6 @@ class _Run(torch.autograd.Function):
         return tuple(made[:-1])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         block, queries, keys = ctx.call
         saved = ctx.saved_tensors  # checkpointing gives them once
@@ -221,8 +240,9 @@ class _Run(torch.autograd.Function):
         given, inputs = _split(ctx.rows, tensors)
         first = 4 + ctx.count - len(inputs)
         wanted = list(ctx.needs_input_grad[first:])
-        found = iter(torch.ops.attnkit.backward.default(block, inputs, made, list(grads), given, queries, keys, wanted))
-        return (None,) * first + tuple(next(found) if want else None for want in wanted)
+        with torch.no_grad():
+            found = iter(torch.ops.attnkit.backward.default(block, inputs, made, list(grads), given, queries, keys, wanted))
+        return (None,) * first + tuple(once([next(found) if want else None for want in wanted], [*inputs, *grads]))
 
 
 def _split(rows: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
@@ -232,6 +252,9 @@ def _split(rows: tuple[int, ...], tensors: tuple[Any, ...]) -> tuple[list[Any], 
 def run(block: str, inputs: Sequence[torch.Tensor | None], rows: Sequence[torch.Tensor | None], queries: int,
         keys: int) -> Sequence[torch.Tensor]:
     """The outputs, OUTPUT first, then AUX_OUT in their order."""
+    if forward_ad._current_level >= 0 and any(
+            t is not None and t.is_floating_point() and forward_ad.unpack_dual(t).tangent is not None for t in inputs):
+        raise Error(UNSUPPORTED, f"{block.split(' ')[0]} has no derivative forwards (jvp, jacfwd): take it backwards, by autograd.grad")
     if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)):
         return torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, False)
     # Each once: self attention has the same lengths on both sides, and torch.compile takes no tensor twice.

@@ -29,9 +29,9 @@ def tensors_of(data: bytes) -> dict[str, torch.Tensor]:
     return made
 
 
-def save(path: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Writes a file in one step: it is whole or as before."""
-    path, header, data, end = pathlib.Path(path), {}, [], 0
+def bytes_of(tensors: dict[str, torch.Tensor]) -> bytes:
+    """A file of tensors."""
+    header, data, end = {}, [], 0
     for name, t in tensors.items():
         t = t.detach().cpu().contiguous()
         data.append(ctypes.string_at(t.data_ptr(), t.nbytes) if t.nbytes else b"")
@@ -39,13 +39,20 @@ def save(path: pathlib.Path, tensors: dict[str, torch.Tensor]) -> None:
         end += len(data[-1])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    write(path, struct.pack("<Q", len(text)) + text + b"".join(data))
+    return struct.pack("<Q", len(text)) + text + b"".join(data)
 
 
-def write(path: pathlib.Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+def write(files: dict[pathlib.Path, bytes]) -> None:
+    """Writes files, all of them before the first takes the place of an earlier one, and each of those in one step."""
+    parts = {path: path.with_name(path.name + ".part") for path in files}
+    try:
+        for path, part in parts.items():
+            with open(part, "wb") as file:
+                file.write(files[path])
+                file.flush()
+                os.fsync(file.fileno())
+        for path, part in parts.items():
+            part.replace(path)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)

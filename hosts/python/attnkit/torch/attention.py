@@ -11,6 +11,7 @@ from torch import nn
 
 from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_NO_BIAS, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW,
                     ATTN_TABLE)
+from .._arguments import whole
 from ..block import Block, Port
 from ..error import INVALID, UNSUPPORTED, Error
 from ._bound import CPU, bound, key_of
@@ -182,8 +183,16 @@ class Attention(nn.Module):
                  attention_scale: float | None = None, rotary: Rotary | None = None, common: nn.Module | None = None,
                  **options: Any) -> None:
         super().__init__()
+        d_model, heads = whole(d_model, "d_model"), whole(heads, "heads")
+        head_width, key_width, kv_heads = (value and whole(value, what) for value, what in (
+            (head_width, "head_width"), (key_width, "key_width"), (kv_heads, "kv_heads")))
+        if causal not in (None, True, False):
+            raise Error(INVALID, f"causal {causal!r}: True, False or None is needed")
+        for what, number, low, high in (("attention_scale", attention_scale, 1e-6, 1e6), ("norm_eps", norm_eps, 1e-15, 1)):
+            if number is not None and not low <= number <= high:
+                raise Error(INVALID, f"{what} {number}: it must be {low:g} to {high:g}")
         self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
-        self.causal = role == "decoder.self" if causal is None else causal
+        self.causal = role == "decoder.self" if causal is None else bool(causal)
         if not key_width and heads and d_model % heads:
             raise Error(INVALID, f"{heads} heads do not divide d_model {d_model}")
         self.key_width = key_width or (d_model // heads if heads else 0)
@@ -202,6 +211,8 @@ class Attention(nn.Module):
 
     def add(self, mechanism: str, common: nn.Module | None = None, /, **options: Any) -> None:
         """Adds a mechanism to the block, with whatever projections the others do not have, and uses it from now on."""
+        if hasattr(self, mechanism):
+            raise Error(INVALID, f"the block has {mechanism} already, whose tensors another one would take the place of: set its `mechanism` to use it")
         made = Mechanism(mechanism, self, options, common)
         for port in (*made._ports, *made._outputs):
             name = "o" if port.kind == ATTN_OUTPUT else port.name
@@ -223,7 +234,8 @@ class Attention(nn.Module):
 
         lengths, context_lengths (B): rows that are real, at the front; None: all.  total, context_total (B): length of the whole
         sequences, for mechanisms that need them.  visible (B, N): query i sees the first visible[b, i] keys (wait-k).  aux: a dict
-        of the sequences that mechanisms carry from block to block, which is read and updated.
+        of the sequences that mechanisms carry from block to block, which is read and updated; under torch.utils.checkpoint one that the
+        checkpointed function makes of its arguments, and whose sequences it returns: another has, at recomputation, what later blocks left in it.
         """
         if context is None:
             if self.role == "decoder.cross":

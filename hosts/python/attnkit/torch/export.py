@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._toml import tables_of, toml_text
-from ._safetensors import save, write
+from ._safetensors import bytes_of, write
 
 if TYPE_CHECKING:
     from .._types import Path
@@ -32,34 +32,39 @@ def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: in
     """Writes model.toml, weights.safetensors, golden.safetensors and the files that the manifest names; returns the manifest's path.
 
     rows, length, seed: of the random inputs whose activations `attnkit verify` compares.  half: parameters as f16, which they must be
-    representable in.  Every file is whole or as before.
+    representable in.  Nothing is replaced before all is written, and then every file in one step.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tables = tables_of(model.toml)
-    weights = folder / "weights.safetensors"
-    taken = dict.fromkeys((weights.name, "golden.safetensors", "model.toml"), pathlib.Path())  # what is written below
+    files: dict[pathlib.Path, bytes] = {}
+    weights, manifest = folder / "weights.safetensors", folder / "model.toml"
+    taken = dict.fromkeys((weights.name, "golden.safetensors", manifest.name), pathlib.Path())  # what is written below
     for path, key in _FILES:
         table = _table(tables, path)
         if key in table:
-            table[key] = _copy(pathlib.Path(model.folder, table[key]), folder, taken)
+            file = pathlib.Path(model.folder, table[key])
+            table[key] = _name(file, taken)
+            if not (folder / table[key]).exists() or not file.samefile(folder / table[key]):
+                files[folder / table[key]] = file.read_bytes()
+    device = next(model.parameters()).device
+    try:
+        files[folder / "golden.safetensors"] = bytes_of(golden(model.cpu(), rows, length, seed))  # `attnkit verify` computes on the CPU
+    finally:
+        model.to(device)
     halved = {name for name, _ in model.named_parameters(remove_duplicate=False)} if half else ()
     tensors = model.state_dict()
     if {"source", "target"} <= model.tied:
         del tensors["encoder.embed.weight"]  # it is the decoder's
-    save(weights, {name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in tensors.items()})
-    tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    data = files[weights] = bytes_of({name: t.half() if name in halved else t.float() if t.is_floating_point() else t for name, t in tensors.items()})
+    had = tables["weights"]
+    kept = {key: had[key] for key in (("seed", "tf32") if "file" in had else ("tf32",)) if key in had}
+    tables["weights"] = {"file": weights.name, "sha256": hashlib.sha256(data).hexdigest(), **kept}
     for path, key in _DATA:
         table = _table(tables, path)
         if key in table:
             table[key] = os.path.relpath(pathlib.Path(model.folder, table[key]), folder)
-    device = next(model.parameters()).device
-    try:
-        save(folder / "golden.safetensors", golden(model.cpu(), rows, length, seed))  # `attnkit verify` computes on the CPU
-    finally:
-        model.to(device)
-    manifest = folder / "model.toml"
-    write(manifest, toml_text(tables).encode("utf-8"))
+    write({**files, manifest: toml_text(tables).encode("utf-8")})
     return manifest
 
 
@@ -69,13 +74,11 @@ def _table(tables: dict[str, Any], path: str) -> dict[str, Any]:
     return tables
 
 
-def _copy(file: pathlib.Path, folder: pathlib.Path, taken: dict[str, pathlib.Path]) -> str:
-    """The name of the copy; two files of one name get different ones."""
+def _name(file: pathlib.Path, taken: dict[str, pathlib.Path]) -> str:
+    """Of the copy; two files of one name get different ones."""
     file, name = file.resolve(), file.name
     while taken.setdefault(name, file) != file:
         name = "_" + name
-    if not (folder / name).exists() or not file.samefile(folder / name):
-        write(folder / name, file.read_bytes())
     return name
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from ._ops import once
+
 IGNORED = -100  # as in torch's cross entropy: nothing is expected there
 NUMBERS = 1 << 21  # logits at a time
 
@@ -67,14 +69,15 @@ class _CrossEntropy(torch.autograd.Function):
             d = d.to(product)
             dx[rows] = d @ weight_used
             dw += d.T @ part
-        ctx.save_for_backward(dx, dw, db)
+        ctx.save_for_backward(dx, dw, db, x, weight, bias)
         return total
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        dx, dw, db = ctx.saved_tensors
-        return dx * gradient, dw * gradient, None if db is None else db * gradient, None, None, None
+        dx, dw, db, *of = ctx.saved_tensors
+        with torch.no_grad():
+            grads = dx * gradient, dw * gradient, None if db is None else db * gradient
+        return *once(grads, [*of, gradient]), None, None, None
 
 
 def _logits(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:

@@ -28,9 +28,14 @@ from .loss import IGNORED, cross_entropy
 if TYPE_CHECKING:
     from .._types import Path
 
+
+def quick_gelu(x: torch.Tensor) -> torch.Tensor:
+    """x * sigmoid(1.702 * x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
-    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "silu": F.silu}
+    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"), "quick_gelu": quick_gelu, "silu": F.silu}
 
 
 def norm(described: dict[str, Any]) -> nn.Module:
@@ -289,6 +294,7 @@ class Head(nn.Module):
         logits = F.linear(x, self.weight, self.bias)
         if expected is None:
             return logits
+        _check_expected(expected, logits, label_smoothing)
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), expected, ignore_index=IGNORED, reduction="sum",
                                label_smoothing=label_smoothing)
 
@@ -420,6 +426,7 @@ class Model(nn.Module):
             return product
         if expected is None:
             return torch.where(real[..., None], F.linear(*product), 0.0)
+        _check_expected(expected, x, label_smoothing)
         return cross_entropy(*product, torch.where(real, expected, IGNORED), label_smoothing, teacher)
 
 
@@ -427,6 +434,13 @@ def _given(x: torch.Tensor | None, name: str) -> torch.Tensor:
     if x is None:
         raise Error(INVALID, f"this model needs a {name}")
     return x
+
+
+def _check_expected(expected: torch.Tensor, rows: torch.Tensor, label_smoothing: float) -> None:
+    if expected.shape != rows.shape[:-1]:
+        raise Error(INVALID, f"expected has the shape {tuple(expected.shape)}: an id, or {IGNORED}, for each of {tuple(rows.shape[:-1])} is needed")
+    if not 0 <= label_smoothing <= 1:
+        raise Error(INVALID, f"label_smoothing {label_smoothing}: it must be 0 to 1")
 
 
 def _rows(tensors: dict[str, torch.Tensor], stack: str) -> int:

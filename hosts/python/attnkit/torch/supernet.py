@@ -78,17 +78,18 @@ class Supernet(Model):
              per_layer: float = 0.5) -> dict[str, str]:
         """A random placement: with these probabilities the baseline, and otherwise one mechanism per layer instead of per role.
 
-        random: a random.Random.  weights: by mechanism, how often it is drawn relative to 1.
+        Per role those are drawn that all its layers have; where there are none, the baseline stays.  random: a random.Random.  weights:
+        by mechanism, how often it is drawn relative to 1.
         """
         if random.random() < baseline:
             return dict(self.baseline)
         by_layer, weights = random.random() < per_layer, weights or {}
-        drawn: dict[str, str] = {}
-        for name, candidates in self.candidates.items():
-            role = name if by_layer else name.rsplit(".", 1)[0]
-            if role not in drawn:
-                drawn[role] = random.choices(candidates, [weights.get(mechanism, 1.0) for mechanism in candidates])[0]
-        return {name: drawn[name if by_layer else name.rsplit(".", 1)[0]] for name in self.candidates}
+        places = {name: name if by_layer else name.rsplit(".", 1)[0] for name in self.candidates}
+        common: dict[str, list[str]] = {}
+        for name, place in places.items():
+            common[place] = [mechanism for mechanism in common.get(place, self.candidates[name]) if mechanism in self.candidates[name]]
+        drawn = {place: random.choices(of, [weights.get(mechanism, 1.0) for mechanism in of])[0] for place, of in common.items() if of}
+        return {name: drawn.get(place, self.baseline[name]) for name, place in places.items()}
 
     def uniform(self, mechanism: str) -> dict[str, str]:
         """The baseline with one mechanism wherever it may sit."""

@@ -9,20 +9,34 @@ The same command goes on where it was stopped, even by kill -9, from the checkpo
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from typing import Callable, Sequence, TypeVar
 
+from .._arguments import MOST_THREADS
+
 Number = TypeVar("Number", int, float)
 
 
-def positive(kind: Callable[[str], Number]) -> Callable[[str], Number]:
+def positive(kind: Callable[[str], Number], most: float = math.inf) -> Callable[[str], Number]:
+    most = min(most, 2**53) if kind is int else most  # what is made of such whole numbers fits a float, and 64 bits
+
     def read(text: str) -> Number:
         value = kind(text)
         if not value > 0:
             raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is above {most:.0f}")
         return value
     return read
+
+
+def seed(text: str) -> int:
+    value = int(text)
+    if not -2**63 <= value < 2**64:  # torch's
+        raise argparse.ArgumentTypeError(f"{text} has more than 64 bits")
+    return value
 
 
 def not_negative(text: str) -> float:
@@ -44,7 +58,7 @@ def lags(text: str) -> list[int]:
 
 
 def weights(text: str) -> dict[str, float]:
-    return {name: positive(float)(value) for name, value in (item.split("=") for item in text.split(","))}
+    return {name: positive(float, 1e9)(value) for name, value in (item.split("=") for item in text.split(","))}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,10 +105,10 @@ def parser() -> argparse.ArgumentParser:
     add("--checkpoint-every", type=positive(float), default=2.0, metavar="MINUTES", help="(%(default)s)")
     add("--log-every", type=positive(int), default=100, metavar="STEPS", help="(%(default)s)")
     add("--f16", action="store_true", help="exports the weights rounded to f16, in a file of half the size")
-    add("--seed", type=int, default=1, help="(%(default)s)")
+    add("--seed", type=seed, default=1, help="(%(default)s)")
     add("--device", default="cpu", help="cpu, or cuda: mechanisms by their CUDA variants, each process of a node on a GPU of its own (%(default)s)")
-    add("--threads", type=positive(int), help="of torch and of the plugins (torch's default)")
-    add("--timeout", type=positive(float), default=10.0, metavar="MINUTES", help="how long one process waits for another (%(default)s)")
+    add("--threads", type=positive(int, MOST_THREADS), help="of torch and of the plugins (torch's default)")
+    add("--timeout", type=positive(float, 1e6), default=10.0, metavar="MINUTES", help="how long one process waits for another (%(default)s)")
     add("--compile", action="store_true", help="torch.compile, of what lies around attention; takes a minute at the start")
     return made
 

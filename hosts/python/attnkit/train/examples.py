@@ -5,11 +5,12 @@ from __future__ import annotations
 import array
 import copy
 import importlib.util
+import itertools
 import pathlib
 import random
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence, TypeVar, Union, cast, overload
 
 import torch
 
@@ -150,6 +151,22 @@ class Examples:
         rows = [self.rows[i * len(self.rows) // taken] for i in range(taken)]
         return Batches(by_length(rows, tokens), self.info, self.classifies, self.forced)
 
+    def compare(self, other: attnkit.Model, name: str, seed: int) -> None:
+        """Refuses a model that spells one of the first examples otherwise; name: what it is called."""
+        rows = self._drawn(seed, 0, 0.0) if self.rows is None else (line.split("\t") for _, line in _lines(self.path))
+        for fields in itertools.islice(rows, 1000):
+            source, target = self._ids(self.path, fields)
+            for side, text, ids in ((attnkit.SOURCE, fields[0], source[:-1]), (attnkit.TARGET, fields[-1], target))[-len(fields):]:
+                mine = list(cast("Sequence[int]", ids))
+                try:
+                    theirs = other.tokenize(side, text)
+                except Error as e:
+                    raise Error(e.code, f"{name}: {e}: give it the model's vocabulary") from None
+                if theirs != mine:
+                    at = next((i for i, (a, b) in enumerate(zip(theirs, mine)) if a != b), min(len(theirs), len(mine)))
+                    raise Error(INVALID, f"{name} spells \"{text[:60]}\" with {theirs[at:at + 4]} where the model has {mine[at:at + 4]}: give it the "
+                                         "model's vocabulary")
+
     def _drawn(self, seed: int, number: int, progress: float) -> list[list[str]]:
         try:
             return [[pair] if isinstance(pair, str) else [str(field) for field in pair] for pair in self.draw(seed, number, progress)]
@@ -208,10 +225,10 @@ def by_length(rows: Iterable[AnyRow], tokens: int) -> list[list[AnyRow]]:
 
 def _lines(path: str) -> list[tuple[int, str]]:
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        text = pathlib.Path(path).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as e:
         raise Error(INVALID, f"{path}: {e}") from None
-    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    return [(number, line.removesuffix("\r")) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
 def _function(path: str, name: str) -> Draw:

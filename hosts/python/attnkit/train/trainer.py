@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import fcntl
 import hashlib
 import json
 import math
@@ -16,7 +17,7 @@ import signal
 import sys
 import time
 import zlib
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence, cast
+from typing import IO, TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence, cast
 
 import torch
 import torch.distributed
@@ -62,14 +63,20 @@ class Trainer:
     A subclass trains other models and data: make_model, make_beside, examples, loss, total and visible are for it to replace.
     """
 
+    held: IO[bytes] | None = None  # the log, which is locked
+
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.out = options, pathlib.Path(options.out)
         self.file = self.out / "checkpoint.pt"
         self.processes = Processes(options.timeout)
         self.rank, self.world = self.processes.rank, self.processes.world
         self.saved = -1  # the checkpoint's step
-        with self.processes.heard(lambda: "nothing was changed"):
-            self._begin()
+        try:
+            with self.processes.heard(lambda: "nothing was changed"):
+                self._begin()
+        except BaseException:
+            self._let_go()
+            raise
 
     def _begin(self) -> None:
         options = self.options
@@ -105,6 +112,7 @@ class Trainer:
         self.evaluated = -1  # the step that dev judged last
         # A place in a chunk is counted in these.
         self.batches = f"{options.tokens * self.world} tokens of {_contents(options.data)}"
+        self.judged_by = f"{options.dev_examples} examples of {_contents(options.dev)}"
         self.seconds, self.best, self.chunk_began = 0.0, math.inf, 0.0
         self.best_average: list[torch.Tensor] | None = None
         # The vocabularies and lengths that training began with.
@@ -149,7 +157,11 @@ class Trainer:
     def examples(self, folder: pathlib.Path) -> tuple[Data, Sequence[Batch]]:
         """(what gives batches of training by chunk, the batches to judge by)"""
         o, core = self.options, attnkit.Model.from_text(runtime(), self.toml, folder)
-        return Examples(core, o.data), Examples(core, o.dev).all(2 * o.tokens, o.dev_examples) if o.dev else []
+        data = Examples(core, o.data)
+        if self.teacher is not None:
+            with attnkit.Model.from_text(runtime(), self.teacher.toml, self.teacher.folder) as teacher:
+                data.compare(teacher, f"--teacher {o.teacher}", o.seed)
+        return data, Examples(core, o.dev).all(2 * o.tokens, o.dev_examples) if o.dev else []
 
     @property
     def supernet(self) -> Supernet:
@@ -158,11 +170,14 @@ class Trainer:
 
     def run(self) -> pathlib.Path | None:
         """Trains to the end of the budget, or to where dev no longer improves; returns the exported manifest's path."""
-        with self.processes.heard(self._kept):
-            self._train()
-            self._save()
-            manifest = self._export()
-            self.processes.close()
+        try:
+            with self.processes.heard(self._kept):
+                self._train()
+                self._save()
+                manifest = self._export()
+                self.processes.close()
+        finally:
+            self._let_go()
         return manifest
 
     def _train(self) -> None:
@@ -234,7 +249,8 @@ class Trainer:
         if self.world == 1:
             return seconds, stop
         tensors = [value.tolist() for batch in taken for value in vars(batch).values() if torch.is_tensor(value)]
-        first, *others = every = self.processes.numbers(seconds, stop, zlib.crc32(repr((len(batches), tensors)).encode()))
+        first, *others = every = self.processes.numbers(seconds, stop, zlib.crc32(repr((len(batches), tensors)).encode()), self.saved)
+        self.saved = int(first[3])
         for name, theirs in zip(self.processes.names[1:], others):
             if theirs[2] != first[2]:
                 raise Error(INVALID, f"step {self.step}: --data gives other examples to {name} than to {self.processes.names[0]}: give all processes "
@@ -496,7 +512,8 @@ class Trainer:
         if self.rank:
             return
         entry = {"step": self.step, "minutes": round(self.seconds / 60, 2), **entry}
-        with open(self.out / "log.jsonl", "a", encoding="utf-8") as log:
+        entry = json.loads(json.dumps(entry), parse_constant=lambda _: None)  # JSON has no NaN
+        with self._writing(self.out / "log.jsonl") as file, open(file, "a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
         print(f"\r\x1b[K{entry}" if sys.stderr.isatty() else entry, file=sys.stderr, flush=True)
 
@@ -520,23 +537,39 @@ class Trainer:
                 "beside": self.beside.state_dict(), "optimizers": [o.state_dict() for o in self.optimizers]}
 
     def _save(self) -> None:
-        self.saved = self.step
         if self.rank:
             return
+        for name, value in (*self.named.items(), *zip(self.named, self.average)):
+            if not torch.isfinite(value).all():
+                raise Error(INVALID, f"step {self.step}: a weight of {_block(name)} is not finite after it; {self._kept()}: lower --lr or raise --warmup")
         part = self.file.with_suffix(".part")
-        torch.save({"format": FORMAT, "manifest": _digest(self.toml), "files": self.files, "batches": self.batches,
-                    **{name: getattr(self.options, name) for name in _KEPT}, **self._state()}, part)
-        with open(part, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(part, self.file)
+        with self._writing(self.file):
+            try:
+                with open(part, "wb") as written:
+                    torch.save({"format": FORMAT, "manifest": _digest(self.toml), "files": self.files, "batches": self.batches, "judged_by": self.judged_by,
+                                **{name: getattr(self.options, name) for name in _KEPT}, **self._state()}, written)
+                    written.flush()
+                    os.fsync(written.fileno())
+                os.replace(part, self.file)
+            finally:
+                part.unlink(missing_ok=True)
+        self.saved = self.step
+
+    @contextlib.contextmanager
+    def _writing(self, file: pathlib.Path) -> Iterator[pathlib.Path]:
+        """A disk that is full, or a folder that is gone, in words."""
+        try:
+            yield file
+        except (OSError, RuntimeError) as e:
+            cause = e if isinstance(e, OSError) else e.__context__  # torch says of it that a position is unexpected
+            if not isinstance(cause, OSError):
+                raise
+            raise Error(INVALID, f"{cause.filename or file} cannot be written: {cause.strerror}: see to that and start again; {self._kept()}") from None
 
     def _resume(self) -> None:
         """The first process goes on from its checkpoint; another only looks how far its own is."""
-        try:
-            if not self.rank:
-                self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that is there or can be made") from None
+        if not self.rank:
+            self._hold()
         if not self.file.exists():
             if not self.rank:
                 self._cut_log()
@@ -563,6 +596,29 @@ class Trainer:
                 print(f"attnkit.train: --data, --tokens or the processes are not those of {self.file}: pass {self.chunk + 1} of the data begins anew",
                       file=sys.stderr)
                 self.place_in_chunk = 0
+            if self.best < math.inf and saved.get("judged_by", self.judged_by) != self.judged_by:
+                print(f"attnkit.train: --dev is not that of {self.file}: what was best on that one counts no more", file=sys.stderr)
+                self.best, self.worse, self.best_average, self.evaluated = math.inf, 0, None, -1
+
+    def _hold(self) -> None:
+        """Keeps other trainings from the folder, until this one ends in whatever way."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            self.held = open(self.out / "log.jsonl", "a+b")
+        except OSError as e:
+            raise Error(INVALID, f"--out {self.out}: {e.strerror}: name a folder that can be made and written") from None
+        try:
+            fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Error(INVALID, f"--out {self.out}: another training writes it: give another --out") from None
+        except OSError:  # a file system without locks
+            pass
+
+    def _let_go(self) -> None:
+        if self.held is not None:
+            self.held.close()
+
+    __del__ = _let_go  # of one that never ran
 
     def _restore(self, saved: dict[str, Any]) -> None:
         self.model.load_state_dict(saved["model"])
@@ -595,15 +651,14 @@ class Trainer:
 
     def _cut_log(self) -> None:
         """The steps behind the checkpoint are made again, and so are their lines."""
-        log = self.out / "log.jsonl"
-        if not log.exists():
-            return
-        part, kept = log.with_suffix(".part"), []
-        for line in log.read_text(encoding="utf-8").splitlines(keepends=True):
-            with contextlib.suppress(ValueError):  # the last one may have been cut off
-                kept += [line] if json.loads(line)["step"] <= self.step else []
-        part.write_text("".join(kept), encoding="utf-8")
-        os.replace(part, log)
+        assert self.held is not None
+        self.held.seek(0)
+        read = kept = 0
+        for line in self.held:
+            read += len(line)
+            with contextlib.suppress(ValueError, LookupError, TypeError):  # the last one may have been cut off
+                kept = read if json.loads(line)["step"] <= self.step else kept
+        self.held.truncate(kept)
 
     def _export(self) -> pathlib.Path | None:
         """out/model, of the best average if training may stop early, else of the last."""
@@ -612,7 +667,10 @@ class Trainer:
         if self.options.supernet:
             self.supernet.place(self.supernet.baseline)
         values, half = (self.options.patience and self.best_average) or self.average, self.options.f16
-        with self._averaged([value.half().float() for value in values] if half else values):
+        for name, value in zip(self.named, values) if half else ():
+            if torch.isinf(value.half()).any() and not name.startswith("beside."):
+                raise Error(INVALID, f"--f16 ends at 65504, and {name} has {value.abs().max():g}: export without it")
+        with self._averaged([value.half().float() for value in values] if half else values), self._writing(self.out / "model"):
             return self.model.export(self.out / "model", half=half)
 
 

@@ -87,29 +87,35 @@ impl Choice {
     }
 }
 
-/// The values of a mechanism's options, by their index in [`crate::Mechanism::options`].
+/// The values of a mechanism's options, by their index in [`crate::Mechanism::options`]. To read one as another type panics.
 pub struct Values<'a>(pub(crate) &'a [sys::attn_value]);
 
 impl Values<'_> {
     /// An integer, or 1 and 0 of a boolean.
     pub fn integer(&self, option: usize) -> i64 {
-        self.0[option].i
+        self.of(option, &[sys::ATTN_INT, sys::ATTN_BOOL]).i
     }
 
     /// A number.
     pub fn real(&self, option: usize) -> f64 {
-        self.0[option].f
+        self.of(option, &[sys::ATTN_FLOAT]).f
     }
 
     /// true or false.
     pub fn boolean(&self, option: usize) -> bool {
-        self.0[option].i != 0
+        self.of(option, &[sys::ATTN_BOOL]).i != 0
     }
 
     /// A text.
     pub fn text(&self, option: usize) -> String {
         // SAFETY: the host gives a text that ends with NUL where the option's type is one.
-        unsafe { std::ffi::CStr::from_ptr(self.0[option].s) }.to_string_lossy().into_owned()
+        unsafe { std::ffi::CStr::from_ptr(self.of(option, &[sys::ATTN_TEXT]).s) }.to_string_lossy().into_owned()
+    }
+
+    fn of(&self, option: usize, types: &[u32]) -> &sys::attn_value {
+        let value = &self.0[option];
+        assert!(types.contains(&value.r#type), "option {} is read as another type than it was declared with", option);
+        value
     }
 }
 
@@ -231,6 +237,16 @@ impl Request {
         self.0.flags & sys::ATTN_TRAIN != 0
     }
 
+    /// Runs carry the length of the whole query sequence.
+    pub fn knows_q_total(&self) -> bool {
+        self.0.flags & sys::ATTN_KNOWS_Q_TOTAL != 0
+    }
+
+    /// Runs carry the length of the whole key sequence.
+    pub fn knows_k_total(&self) -> bool {
+        self.0.flags & sys::ATTN_KNOWS_K_TOTAL != 0
+    }
+
     /// Rows of the batch.
     pub fn batch(&self) -> u64 {
         self.0.batch as u64
@@ -245,17 +261,13 @@ impl Request {
     pub fn keys(&self) -> u64 {
         self.0.keys as u64
     }
-
-    /// Keys that the state may hold.
-    pub fn capacity(&self) -> u64 {
-        (self.0.past + self.0.keys) as u64
-    }
 }
 
 /// The needs and costs of a run at the bounds. Numbers are those of the run's type, of a state f32.
 #[derive(Clone, Copy, Default)]
 pub struct Cost {
-    /// Numbers that one head knows of the keys it saw: its part of the state, or memory for one run without a state.
+    /// Numbers that one head knows of the keys it saw: its part of the state, the same for all requests that stream, or memory
+    /// for one run without a state.
     pub state: usize,
     /// Numbers of scratch that one head needs while it is computed.
     pub scratch: usize,

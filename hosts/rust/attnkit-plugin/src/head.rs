@@ -157,7 +157,8 @@ impl<'a, T: Real> Inputs<'a, T> {
     /// Row i of a sequence. Panics, as the others do, at a port that the call writes, has no tensor for, or of another type.
     pub fn row(&self, port: Port, i: usize) -> &'a [T] {
         let t = self.tensor::<T>(port);
-        assert!(t.ndim == 4 && (i as i64) < t.shape[2], "row {} of a port with {}", i, t.shape[2]);
+        assert!(self.ports[port.0].kind <= sys::ATTN_OUTPUT, "port {} is stored, it has no rows of a sequence", port.0);
+        assert!((i as i64) < t.shape[2], "row {} of a port with {}", i, t.shape[2]);
         // SAFETY: within the shape, whose memory is the host's until the call returns.
         unsafe { slice::from_raw_parts(place::<T>(t, self.b, self.h, i), t.shape[3] as usize) }
     }
@@ -258,7 +259,8 @@ impl<'a, T: Real> Gradient<'a, T> {
         if t.data.is_null() {
             return None;
         }
-        assert!(t.ndim == 4 && (i as i64) < t.shape[2], "row {} of a port with {}", i, t.shape[2]);
+        assert!(self.run.ports[port.0].kind <= sys::ATTN_KEY, "port {} is no QUERY or KEY", port.0);
+        assert!((i as i64) < t.shape[2], "row {} of a port with {}", i, t.shape[2]);
         // SAFETY: within the shape; nobody else has the rows of this head.
         Some(unsafe { slice::from_raw_parts_mut(place::<T>(t, self.place.0, self.place.1, i), t.shape[3] as usize) })
     }
@@ -267,22 +269,27 @@ impl<'a, T: Real> Gradient<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::panic::catch_unwind;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    // One row of two numbers.
+    fn tensor(values: &mut [f32; 2]) -> sys::attn_tensor {
+        sys::attn_tensor {
+            data: values.as_mut_ptr().cast(),
+            shape: [1, 1, 1, 2],
+            stride: [2, 2, 2, 1],
+            dtype_code: 2,
+            dtype_bits: 32,
+            dtype_lanes: 1,
+            ndim: 4,
+            device_type: 1,
+            device_id: 0,
+        }
+    }
 
     #[test]
     fn a_port_is_read_as_what_it_is() {
         let mut values = [1f32, 2.0];
-        let here = sys::attn_tensor {
-            data: values.as_mut_ptr().cast(),
-            shape: [2, 0, 0, 0],
-            stride: [1, 0, 0, 0],
-            dtype_code: 2,
-            dtype_bits: 32,
-            dtype_lanes: 1,
-            ndim: 1,
-            device_type: 1,
-            device_id: 0,
-        };
+        let here = tensor(&mut values);
         let absent = sys::attn_tensor { data: std::ptr::null_mut(), ..here };
         let read = |t: sys::attn_tensor, table: bool| {
             let port = sys::attn_port { kind: sys::ATTN_TABLE, ..Default::default() };
@@ -296,5 +303,24 @@ mod tests {
         assert_eq!(read(here, true), Some(vec![1.0, 2.0])); // a table is f32 under an f64 plan
         assert_eq!(read(here, false), None);
         assert_eq!(read(absent, true), None);
+    }
+
+    #[test]
+    fn rows_are_of_sequences() {
+        let mut values = [1f32, 2.0];
+        let t = tensor(&mut values);
+        let run = sys::attn_run::default();
+        let rows = |kind| {
+            let (tensors, ports) = ([t], [sys::attn_port { kind, ..Default::default() }]);
+            let inputs = Inputs::<f32>::new(&tensors, &ports, |_| false, 0, 0);
+            let sight = unsafe { Sight::of(&run, 0, false) };
+            let mut gradient = Gradient { sight, run: inputs, given: inputs, scratch: &mut [], tensors: &tensors, place: (0, 0) };
+            let read = catch_unwind(|| inputs.row(Port(0), 0).to_vec()).is_ok();
+            (read, catch_unwind(AssertUnwindSafe(|| gradient.row(Port(0), 0).is_some())).is_ok())
+        };
+        assert_eq!(rows(sys::ATTN_KEY), (true, true));
+        assert_eq!(rows(sys::ATTN_OUTPUT), (true, false)); // whose gradient is given
+        assert_eq!(rows(sys::ATTN_LEARNED), (false, false));
+        assert_eq!(rows(sys::ATTN_TABLE), (false, false));
     }
 }

@@ -27,7 +27,7 @@ pub use table::Table;
 
 /// An attention mechanism in one block with its options.
 pub trait Mechanism: Sized + Send + Sync + 'static {
-    /// Whether [`Mechanism::gradient`] is there.
+    /// Whether [`Mechanism::gradient`] is there. A mechanism with LEARNED ports is refused training all the same.
     const GRADIENTS: bool = false;
 
     /// Its name and what it is.

@@ -217,7 +217,7 @@ unsafe extern "C" fn fill<M: Mechanism>(
 }
 
 // Refuses what no mechanism of this crate does.
-fn check_request<M: Mechanism>(r: &sys::attn_request) -> Result<(), Refusal> {
+fn check_request<M: Mechanism>(r: &sys::attn_request, ports: &Ports) -> Result<(), Refusal> {
     let has = |flag| r.flags & flag != 0;
     if r.device_type != 1 {
         return Err(Refusal::unsupported(format!(
@@ -227,6 +227,9 @@ fn check_request<M: Mechanism>(r: &sys::attn_request) -> Result<(), Refusal> {
     }
     if has(sys::ATTN_TRAIN) && !M::GRADIENTS {
         return Err(Refusal::unsupported("it has no backward pass yet: run it without ATTN_TRAIN"));
+    }
+    if has(sys::ATTN_TRAIN) && ports.list.iter().any(|port| port.kind == sys::ATTN_LEARNED) {
+        return Err(Refusal::unsupported("gradients of LEARNED ports are not offered: run it without ATTN_TRAIN"));
     }
     if has(sys::ATTN_TRAIN) && has(sys::ATTN_STREAM) {
         return Err(Refusal::unsupported("gradients are of whole sequences: plan without ATTN_STREAM to train"));
@@ -255,7 +258,7 @@ unsafe extern "C" fn plan<M: Mechanism>(
         let made = &*(mech as *const Made<M>);
         let mut known = sys::attn_request::default();
         copy(request as *const u8, &mut known as *mut _ as *mut u8, (*request).struct_size as usize, size_of_val(&known));
-        check_request::<M>(&known)?;
+        check_request::<M>(&known, &made.ports)?;
         let request = Request(known);
         let mut cost = Cost::default();
         made.mechanism.plan(&request, &mut cost)?;

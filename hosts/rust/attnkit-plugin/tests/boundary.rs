@@ -43,6 +43,32 @@ impl Drop for Fragile {
     }
 }
 
+/// Has gradients, and weights, whose gradients this crate does not offer; asks which totals it is told.
+struct Weighed;
+
+impl Mechanism for Weighed {
+    const GRADIENTS: bool = true;
+    fn about() -> About {
+        About { name: "weighed", summary: "has weights", citation: "none", state_revision: "1" }
+    }
+    fn options() -> Vec<Choice> {
+        vec![Choice::integer("n", 1, 0, 3, "a number")]
+    }
+    fn new(block: &Block, values: &Values<'_>, ports: &mut Ports) -> Result<Self, Refusal> {
+        if values.integer(0) == 0 {
+            values.text(0);
+        }
+        ports.key("v", block.value_width, "values");
+        ports.learned("w", &[1], "a weight");
+        ports.output("o", block.value_width, "nothing");
+        Ok(Weighed)
+    }
+    fn plan(&self, request: &Request, _: &mut Cost) -> Result<(), Refusal> {
+        Err(Refusal::invalid(format!("{} {}", request.knows_q_total(), request.knows_k_total())))
+    }
+    fn head<T: Real>(&self, _: &mut Head<'_, T>) {}
+}
+
 static TABLE: Table = Table::new();
 
 fn said(err: &sys::attn_error) -> (i32, i32, String) {
@@ -51,12 +77,33 @@ fn said(err: &sys::attn_error) -> (i32, i32, String) {
 }
 
 fn table() -> &'static sys::attn_plugin {
+    table_of::<Fragile>(&TABLE)
+}
+
+fn table_of<M: Mechanism>(table: &Table) -> &'static sys::attn_plugin {
     let host = sys::attn_host { abi_minor: sys::ATTN_ABI_MINOR, ..Default::default() };
     let mut plugin = null();
     unsafe {
-        assert_eq!(TABLE.main::<Fragile>(&host, &mut plugin, null_mut()), sys::ATTN_OK);
+        assert_eq!(table.main::<M>(&host, &mut plugin, null_mut()), sys::ATTN_OK);
         &*plugin
     }
+}
+
+// The answer of Weighed where its option is n and a request has these flags.
+fn said_of_weighed(n: i64, flags: u32) -> (i32, i32, String) {
+    static WEIGHED: Table = Table::new();
+    let (table, mut err) = (table_of::<Weighed>(&WEIGHED), sys::attn_error::default());
+    let block = sys::attn_block { role: sys::ATTN_ENCODER_SELF, heads: 1, d_model: 1, head_width: 1, ..Default::default() };
+    let value = sys::attn_value { r#type: sys::ATTN_INT, i: n, ..Default::default() };
+    let request = sys::attn_request { device_type: 1, dtype_code: 2, dtype_bits: 32, workers: 1, flags, ..Default::default() };
+    let (mut mech, mut ports, mut n_ports) = (null_mut(), null(), 0);
+    unsafe {
+        if table.create.unwrap()(&block, &value, &mut mech, &mut ports, &mut n_ports, &mut err) == sys::ATTN_OK {
+            table.plan.unwrap()(mech, &request, null_mut(), null_mut(), &mut err);
+            table.destroy.unwrap()(mech);
+        }
+    }
+    said(&err)
 }
 
 // Create, plan and a run of one key and one query where the option is `at`.
@@ -130,6 +177,24 @@ fn the_width_of_keys_is_that_of_the_block() {
     assert_eq!(fails_in(sys::attn_block { key_width: 0, ..block }, "width").2, "4");
     // A host of minor 0 has no key_width.
     assert_eq!(fails_in(sys::attn_block { struct_size: 24, ..block }, "width").2, "4");
+}
+
+#[test]
+fn an_option_is_read_as_what_it_is() {
+    let (code, _, message) = said_of_weighed(0, 0);
+    assert!(code == sys::ATTN_INTERNAL && message.contains("option 0 is read as another type"), "{}", message);
+}
+
+#[test]
+fn gradients_of_weights_are_refused() {
+    let (code, _, message) = said_of_weighed(1, sys::ATTN_TRAIN);
+    assert_eq!((code, &message[..]), (sys::ATTN_UNSUPPORTED, "gradients of LEARNED ports are not offered: run it without ATTN_TRAIN"));
+}
+
+#[test]
+fn a_request_says_which_totals_are_known() {
+    assert_eq!(said_of_weighed(1, sys::ATTN_KNOWS_Q_TOTAL).2, "true false");
+    assert_eq!(said_of_weighed(1, sys::ATTN_KNOWS_K_TOTAL).2, "false true");
 }
 
 #[test]

@@ -43,9 +43,9 @@ pub struct ModelInfo {
     pub outputs: usize,
     /// The longest source and target.
     pub max_length: usize,
-    /// The id of `<s>`, -1: no vocabulary.
+    /// What begins a target, of attnkit's own vocabularies `<s>`; -1: none.
     pub begin_id: i32,
-    /// The id of `</s>`, -1: no vocabulary.
+    /// What ends source and target, of attnkit's own vocabularies `</s>`; -1: none.
     pub end_id: i32,
     /// The beams of `[decode]`, at least 1.
     pub beams: u32,
@@ -281,7 +281,7 @@ impl Model {
         Ok(n)
     }
 
-    /// Ids of a text, without `<s>` and `</s>`.
+    /// Ids of a text, with what the vocabulary puts before it (`[CLS]`, a language), without the token that ends it.
     pub fn tokenize(&self, side: Side, text: &str) -> Result<Vec<i32>> {
         let c = c_text(text, "the text")?;
         let mut ids = vec![0; 2 * text.len() + 1]; // each word may be a mark and a token for each byte; normalisation may make more

@@ -148,8 +148,8 @@ impl Session {
         })
     }
 
-    /// Ids until `</s>` or the limit, 0: as `[decode]` says, or 1.5 times the source and 20; greedy with one row, beam search
-    /// with more.
+    /// Ids until `</s>` or the limit, 0: as `[decode]` says, else 1.5 times the source and 20, of a decoder alone what
+    /// `max_length` leaves; greedy with one row, beam search with more.
     pub fn generate(&mut self, limit: usize) -> Result<Vec<i32>> {
         let (mut ids, mut n) = (vec![0; self.info.max_length], 0);
         let limit = limit.min(self.info.max_length) as u32;

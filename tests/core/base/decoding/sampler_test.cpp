@@ -143,6 +143,20 @@ TEST(Sampler, WhatMustComeMayHaveBeenThere) {
   EXPECT_EQ(sampler.draw(std::vector<Ranked>{{3, -5}, {1, -9}, {0, never}}), 3);
 }
 
+TEST(Sampler, ForbidsWhatTheFirstTokensBegan) {
+  Sampling pairs;
+  pairs.no_repeat = 2;
+  Sampler sampler(pairs);
+  sampler.saw(std::vector<int32_t>{3, 1, 3});
+  EXPECT_EQ(sampler.draw(std::vector<float>{0, 9, 5, -1}), 2);
+}
+
+TEST(Sampler, OfEqualTokensTheFirstAreTheBest) {
+  Sampling s = at(1);
+  s.top_p = 0.39;
+  expect_frequencies(counts(s, {1, 1, 1, 1, 1}), {{0, 1}, {1, 1}});
+}
+
 TEST(Sampler, RepeatsItselfForASeedAndAStream) {
   const auto drawn = [](uint64_t seed, uint64_t stream) {
     Sampling s = at(1);

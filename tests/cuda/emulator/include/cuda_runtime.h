@@ -260,6 +260,7 @@ struct cudaDeviceProp {
   int multiProcessorCount, major, minor;
 };
 struct cudaFuncAttributes {
+  size_t sharedSizeBytes;  // 0: arrays of a kernel are known, and counted, when it runs
   int binaryVersion;
 };
 cudaError_t cudaDriverGetVersion(int* version);
@@ -328,6 +329,6 @@ cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
 }
 template <class Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
-  attributes->binaryVersion = 90;
+  *attributes = {0, 90};
   return emulator::machine().has_kernels ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }

@@ -22,16 +22,32 @@ struct Shape {
   size_t shared_bytes = 0;  // dynamic
 };
 
+// Bytes of shared memory that a block of the current device may have; without a device Hopper's, so that plans can be
+// made on any machine.
+inline int64_t most_shared() {
+  int device = 0, bytes = 0;
+  const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+                     bytes > 0;
+  if (!known) cudaGetLastError();  // forgets it
+  return known ? bytes : 227 * 1024;
+}
+
 // Enqueues kernel(arguments...) on the stream of a run.  name: of the mechanism, for the message.
 // Errors    Refusal ATTN_DEVICE when CUDA refuses the launch.
 template <class... Parameter, class... Argument>
 void launch(const char* name, void (*kernel)(Parameter...), const Shape& shape, const attn_exec& exec,
             const Argument&... arguments) {
-  constexpr size_t kWithoutAsking = 48 * 1024;
+  constexpr size_t kWithoutAsking = 24 * 1024;  // of 48 KiB, to which the kernel's own arrays count
   cudaError_t error = cudaSuccess;
-  if (shape.shared_bytes > kWithoutAsking)
-    error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+  if (shape.shared_bytes > kWithoutAsking) {
+    // All that there is, whatever this launch needs: the limit is of all threads.
+    cudaFuncAttributes own{};
+    error = cudaFuncGetAttributes(&own, kernel);
+    const int64_t most = most_shared() - static_cast<int64_t>(own.sharedSizeBytes);
+    if (error == cudaSuccess)
+      error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.blocks;
   config.blockDim = dim3(shape.threads);

@@ -2,20 +2,11 @@
 #ifndef ATTNKIT_KERNELS_CUDA_TILE_HPP
 #define ATTNKIT_KERNELS_CUDA_TILE_HPP
 #include <attnkit/kernels/cuda/device.hpp>
+#include <attnkit/kernels/cuda/launch.hpp>
 #include <attnkit/plugin.hpp>
 
 namespace attnkit::cuda {
 
-// Bytes of shared memory that a block of the current device may have; without a device Hopper's, so that plans can be
-// made on any machine.
-inline int64_t most_shared() {
-  int device = 0, bytes = 0;
-  const bool known = cudaGetDevice(&device) == cudaSuccess &&
-                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-                     bytes > 0;
-  if (!known) cudaGetLastError();  // forgets it
-  return known ? bytes : 227 * 1024;
-}
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
 __host__ __device__ constexpr int round4(int n) { return (n + 3) / 4 * 4; }
