@@ -1,6 +1,7 @@
 # Sourced by quickstart.sh, test.sh and run: installs Debian packages that are missing, and torch for its tests, configures
 # the build tree.
 
+[[ -n ${HOME:-} ]] || unset HOME
 export HOME=${HOME:-~}  # which a service may lack: ~ is that of the user
 
 build_packages=(g++ cmake ninja-build libboost-dev libboost-program-options-dev libfmt-dev

@@ -24,8 +24,8 @@ class BasicArray {
   // The same numbers in the same layout; of a table, the same bytes.
   template <class Other>
   explicit BasicArray(const BasicArray<Other>& other);
-  // A stored tensor of up to 4 dimensions, contiguous; at() sees a column of numbers, and of integers the bytes as
-  // such.
+  // A stored tensor of up to 4 dimensions, contiguous; at() sees a column of numbers, and of a table whose elements are
+  // not Real its bytes as such.
   static BasicArray stored(const attn_port& port);
 
   Real& at(int64_t b, int64_t h, int64_t i, int64_t c) { return data_[index(b, h, i, c)]; }

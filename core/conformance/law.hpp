@@ -103,6 +103,8 @@ class Law {
     if (place_.is_random) return;
     try {
       act(narrow());
+    } catch (const Violation& wrong) {
+      throw Violation(std::string("in a block of one head of width 8, ") + wrong.what());
     } catch (const RefusedInWords&) {
     }
   }

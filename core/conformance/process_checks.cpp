@@ -253,7 +253,7 @@ class FailingWatch : public Watch {
 template <class Act>
 int64_t fail_each(bool later, Act&& act) {
   int64_t kept = 0;
-  for (int64_t nth = 0;; nth += std::max<int64_t>(1, nth / 100)) {  // each of hundreds, some of thousands
+  for (int64_t nth = 0;; nth += std::max<int64_t>(1, nth / 100)) {  // each of the first 200, then fewer and fewer
     const int64_t before = pieces();
     const bool failed = [&] {
       FailingWatch watch(nth, later);

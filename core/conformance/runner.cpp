@@ -96,7 +96,7 @@ void parallel_for(uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintpt
   const auto workers = *reinterpret_cast<const uint32_t*>(pool);
   if (n <= 0) return;
   if (workers == 1) return fn(arg, 0, n, 0);
-  grain = std::max<int64_t>(grain, 1);
+  grain = std::clamp<int64_t>(grain, 1, std::max<int64_t>(n, 1));
   const auto begin = [=](int64_t piece) { return piece * (grain + 1) - (piece % 3 != 0); };
   const auto end = [=](int64_t piece) { return n - begin(piece + 1) < grain ? n : begin(piece + 1); };
   const auto is_there = [=](int64_t piece) { return piece == 0 || n - begin(piece) >= grain; };

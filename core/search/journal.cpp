@@ -118,7 +118,10 @@ bool holds_no_trial(const std::string& text) {
   if (!text.starts_with(beginning())) return false;
   std::istringstream lines(text.substr(text.find('\n') + 1));
   for (std::string line; std::getline(lines, line);)
-    if (const auto trial = trial_of(line); !trial || !(*trial)["key"].get<std::string>().starts_with(Journal::probe))
+    if (lines.eof())
+      break;  // cut off, as one that resumes has it
+    else if (const auto trial = trial_of(line);
+             !trial || !(*trial)["key"].get<std::string>().starts_with(Journal::probe))
       return false;
   return true;
 }

@@ -119,7 +119,7 @@ class Together {
   // After a write that failed: rows that were brought into another order keep their scores, and `next` is still to
   // come.
   void settle() {
-    device_.reset();  // their scores, in the order before
+    device_.reset();  // brings the scores of the last step to the sessions, before these are reordered
     for (size_t i = 0; i < sessions_.size(); ++i)
       if (moved_[i]) sessions_[i]->reorder_scores(std::exchange(generations_[i]->parents, {}));
   }

@@ -25,7 +25,7 @@ inline void write(const char* path, std::span<const std::byte> bytes) {
     throw std::runtime_error(std::string(path) + ": cannot be written");
 }
 
-// What main returns without the arguments that it needs, and for an exception.
+// The status of main without the arguments that it needs, and for an exception.
 inline int usage(char** argv, const char* arguments) {
   std::cerr << "usage: " << argv[0] << ' ' << arguments << '\n';
   return 2;

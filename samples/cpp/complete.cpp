@@ -10,7 +10,7 @@ T number(const std::string& text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    throw std::runtime_error(text + ": give a number from 0");
+    throw std::runtime_error(text + ": give a number from 0 that is not too large");
   return value;
 }
 

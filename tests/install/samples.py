@@ -59,7 +59,7 @@ def failures(language, samples, folder, environment=None, python=sys.executable)
         done = run(*command, *(a.format(**places) for a in case["arguments"]))
         if done.returncode != case["status"] or not re.search(case["out"], done.stdout, re.S) or not re.search(case["err"], done.stderr, re.S):
             wrong.append(f"{language}: {case['name']}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
-        if "{file}" in case["arguments"]:
+        if "{file}" in case["arguments"] and places["file"].exists():
             sealed = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)  # root cannot write it either
             os.write(sealed, places["file"].read_bytes())
             fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK)

@@ -177,6 +177,7 @@ class Refusing(unittest.TestCase):
             for version in ("1.0", "2.0"):
                 root, file = folder / version, folder / f"cat_{version}.deb"
                 (root / "DEBIAN").mkdir(parents=True)
+                (root / "DEBIAN").chmod(0o755)  # whatever the umask is
                 (root / "DEBIAN/control").write_text(f"Package: cat\nVersion: {version}\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n")
                 (root / "text").write_text(version)
                 subprocess.run(["dpkg-deb", "-b", root, file], check=True, stdout=subprocess.DEVNULL)

@@ -44,7 +44,7 @@ class Placements(unittest.TestCase):
 
     def test_a_placement_names_three_mechanisms(self):
         self.assertEqual(placements.three("leap/relu/softmax"), "leap/relu/softmax")
-        for text in ("relu/relu", "relu/relu/relu/relu"):
+        for text in ("relu/relu", "relu/relu/relu/relu", "relu//relu"):
             with self.assertRaisesRegex(argparse.ArgumentTypeError, f"^{text}: give three mechanisms"):
                 placements.three(text)
 

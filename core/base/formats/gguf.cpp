@@ -14,7 +14,7 @@ namespace attnkit::core {
 namespace {
 
 constexpr std::string_view magic = "GGUF";
-constexpr size_t tensor_count = 8;  // where it stands in the file
+constexpr size_t place_of_tensor_count = 8;  // in the file
 constexpr uint64_t default_alignment = 32, max_alignment = 1 << 20;
 constexpr size_t max_name = 1024, max_values = size_t{1} << 24;
 constexpr uint32_t max_dimensions = 4;
@@ -42,7 +42,7 @@ class GgufReader : ByteReader {
   std::string without_tensors() {
     read_metadata();
     std::string made(text_of(bytes().first(at())));
-    made.replace(tensor_count, sizeof(uint64_t), sizeof(uint64_t), '\0');
+    made.replace(place_of_tensor_count, sizeof(uint64_t), sizeof(uint64_t), '\0');
     return made;
   }
 

@@ -76,6 +76,7 @@ void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment,
 void* valloc(size_t bytes) { return memalign(static_cast<size_t>(getpagesize()), bytes); }
 void* pvalloc(size_t bytes) {
   const auto page = static_cast<size_t>(getpagesize());
+  if (bytes > SIZE_MAX - page) return errno = ENOMEM, nullptr;
   return memalign(page, (bytes + page - 1) / page * page);
 }
 int posix_memalign(void** p, size_t alignment, size_t bytes) {

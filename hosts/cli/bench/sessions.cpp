@@ -34,8 +34,8 @@ struct SessionsBench {
 struct SessionMemory {
   uint64_t planned;   // its states at the model's max_length
   uint64_t declared;  // its states at the lengths that it has at the end
-  std::optional<double>
-      resident;  // by which the process grew, all that belongs to a session; none where unknown, and of a GPU
+  // By which the process grew, all that belongs to a session; none where unknown, and on a GPU.
+  std::optional<double> resident;
 };
 
 // One way of making the calls, with the samples of all its repetitions.

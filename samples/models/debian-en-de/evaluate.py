@@ -47,7 +47,7 @@ class Journal:
         self.end = "\n" if lines[-1] else ""  # of that line
 
     def value(self, make, attnkit, manifest, *arguments):
-        """make(attnkit, manifest, *arguments); known by the manifest's text, the files that it names, and the arguments."""
+        """make(attnkit, manifest, *arguments); known by the manifest's text, the weights and pieces that it names, and the arguments."""
         of = [make.__name__, manifest.read_text(encoding="utf-8"), *map(digest, named(manifest)), arguments]
         key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
         if key not in self.known:

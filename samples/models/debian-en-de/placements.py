@@ -22,7 +22,7 @@ PLAIN = 'default = "softmax"\n'
 
 def three(text):
     """ENCODER/SELF/CROSS of a command line, as it is."""
-    if text.count("/") != 2:
+    if len(text.split("/")) != 3 or not all(text.split("/")):
         raise argparse.ArgumentTypeError(f"{text}: give three mechanisms, ENCODER/SELF/CROSS")
     return text
 

@@ -127,6 +127,10 @@ TEST_F(JournalTest, AJournalOfProbesAloneCountsAsNone) {
   Journal::create(path_, identity);
   EXPECT_EQ(read(), first);
   Journal::resume(path_, identity).add("describe|a", body_of(1));
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 5);
+  Journal::create(path_, identity);
+  EXPECT_EQ(read(), first);
+  Journal::resume(path_, identity).add("describe|a", body_of(1));
   Journal::resume(path_, identity).add("quality|a", body_of(2));
   EXPECT_THAT(create_message(), HasSubstr("there is a journal already"));
 }

@@ -62,7 +62,7 @@ cudaError_t returned(cudaError_t error) {
 }
 
 // Takes one of what memory is left for.
-bool take(int& left) { return left > 0 && left-- > 0; }
+bool take(int& left) { return left > 0 ? left-- : false; }
 
 CUstream_st& of(cudaStream_t stream) { return stream ? *stream : default_stream; }
 

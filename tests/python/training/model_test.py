@@ -398,7 +398,7 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
                 self.refused(f"label_smoothing {smoothing}: it must be 0 to 1", model, **inputs, expected=expected, label_smoothing=smoothing)
 
     def test_a_loss_has_no_second_derivative(self):
-        """Which torch would take for one of a constant."""
+        """Else torch would take its gradient for a constant."""
         model = attnkit.torch.Model.from_manifest(tiny_model.write_model(self.folder))
         inputs, weight = batch(model), model.decoder.norm.weight
         grad, = torch.autograd.grad(model(**inputs, expected=inputs["target"]), weight, create_graph=True)

@@ -217,8 +217,7 @@ std::string notes_html(const SearchView& view, const Json& result) {
   if (std::ranges::any_of(view.trials, &Trial::screened))
     out += entry("screened",
                  "\u25cb, hollow in the figure: measured on fewer examples than the others, because the race dropped "
-                 "it. By luck "
-                 "its quality may look better than it is.");
+                 "it. By luck its quality may look better than it is.");
   out += entry("timing",
                "Each placement is timed in turn with the baseline, so that both meet the same state of the machine. A "
                "ratio is the median of these pairs; speeds and latencies are medians.");

@@ -88,14 +88,15 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     while not mine:
         with open(file, "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
                 mine = os.path.samestat(os.fstat(lock.fileno()), file.stat())  # not one that the search before has removed
             if mine:
                 try:
                     yield
                 finally:
-                    file.unlink()
+                    file.unlink(missing_ok=True)
 
 
 def train(words: list[str], from_scratch: bool, toml: str, folder: str, out: pathlib.Path) -> bytes:

@@ -43,9 +43,9 @@ pub struct ModelInfo {
     pub outputs: usize,
     /// The longest source and target.
     pub max_length: usize,
-    /// What begins a target, of attnkit's own vocabularies `<s>`; -1: none.
+    /// The token that begins a target, of attnkit's own vocabularies `<s>`; -1: none.
     pub begin_id: i32,
-    /// What ends source and target, of attnkit's own vocabularies `</s>`; -1: none.
+    /// The token that ends source and target, of attnkit's own vocabularies `</s>`; -1: none.
     pub end_id: i32,
     /// The beams of `[decode]`, at least 1.
     pub beams: u32,
