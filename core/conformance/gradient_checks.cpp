@@ -105,7 +105,6 @@ void central_differences(Law& law) {
   hold(found.problems.empty(), "{}", found.problems.empty() ? "" : found.problems[0]);
   double worst = found.worst;
   if (law.cross()) {
-    call.q_len = call.k_len = {};
     for (int i = 0; i < 66; ++i) call.visible.push_back(i % 33 / 4 * (i < 33 ? 5 : 3) + i / 33);
     if (refusal([&] { Training<float>(in, ATTN_PREFIX, call); }).code == ATTN_OK) {
       found = differences(in, ATTN_PREFIX, call, false);

@@ -497,35 +497,30 @@ TEST(DeviceModel, GoesOnBehindAStepThatFailed) {
   }
 }
 
-// Its rows have changed places, and so have their scores.
+// Rows have changed places for it, and so must their scores.
 TEST(DeviceModel, GoesOnBehindAStepOfBeamsThatFailed) {
-  for (const int graphs : {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}) {
-    const Both both(untrained_toml("softmax"), numbers);
-    const Tokens source = sources(*both.cpu, 1, 9)[0];
-    Session session(both.device, 3), there(both.cpu, 3);
-    for (Session* s : {&session, &there}) s->read(row(source));
-    emulator::machine().graphs = graphs;
-    EXPECT_THROW(session.generate(20), Error);
-    emulator::machine().graphs = INT_MAX;
-    Session* const self = &there;
-    Session::generate({&self, 1}, 20, 1 + graphs);
-    // Which row the first one continues is not to be seen, but its scores and what follows are those of one.
-    const auto first = [](const Session& s) { return std::span(s.last(0), static_cast<size_t>(s.model().outputs())); };
-    const std::vector<float> found(first(session).begin(), first(session).end());
-    const Tokens made = session.generate(8);
-    bool is_one = false;
-    for (const uint32_t row : {0u, 1u, 2u}) {
-      const auto same = there.clone();
-      same->reorder({row, row, row});
-      float apart = 0;
-      for (size_t i = 0; i < found.size(); ++i) apart = std::max(apart, std::abs(found[i] - first(*same)[i]));
-      std::printf("graphs %d row %u apart %g\n", graphs, row, apart);
-      if (apart > 1e-3f) continue;
-      is_one = true;
-      EXPECT_EQ(made, same->generate(8)) << graphs;
-    }
-    EXPECT_TRUE(is_one) << graphs;
+  const Both both(untrained_toml("softmax"), numbers);
+  const Tokens source = sources(*both.cpu, 1, 9)[0];
+  Session session(both.device, 3), there(both.cpu, 3);
+  for (Session* s : {&session, &there}) s->read(row(source));
+  const int graphs = 9;  // behind so many the first row continues another
+  emulator::machine().graphs = graphs;
+  EXPECT_THROW(session.generate(20), Error);
+  emulator::machine().graphs = INT_MAX;
+  Session* const self = &there;
+  Session::generate({&self, 1}, 20, 1 + graphs);
+  const auto first = [](const Session& s) { return std::span(s.last(0), static_cast<size_t>(s.model().outputs())); };
+  uint32_t parent = 0;
+  std::unique_ptr<Session> same;
+  for (float apart = 1; apart > 1e-3f && parent < 3; ++parent) {
+    same = there.clone();
+    same->reorder({parent, parent, parent});
+    apart = 0;
+    for (size_t i = 0; i < first(*same).size(); ++i)
+      apart = std::max(apart, std::abs(first(session)[i] - first(*same)[i]));
   }
+  EXPECT_EQ(parent, 2u);  // one past it
+  EXPECT_EQ(session.generate(8), same->generate(8));
 }
 
 // As the host's own CUDA has it.

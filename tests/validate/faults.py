@@ -58,7 +58,7 @@ FAULTS = {name: [check] for name, check in {
     "CAUSAL_BY_ROLE": "locality.future", "K_LEN_ALONE": "locality.padding", "MANY_ROWS": "locality.batch_rows",
     "PREFIX_IGNORED": "locality.visible", "PREFIX_SEES_PADDING": "locality.visible",
     "READS_WITHOUT_KEYS": "stream.apart", "APPENDS_UNREAD": "stream.apart", "MANY_SLOTS": "stream.slots", "SAYS_IT_REWINDS": "stream.rewinds",
-    "LONG_GRADIENT": "gradient.differences", "REFUSES_WITHOUT_NUL": "refusal.types",
+    "LONG_GRADIENT": "gradient.differences", "PREFIX_PADDED_GRADIENT": "gradient.differences", "REFUSES_WITHOUT_NUL": "refusal.types",
     "REFUSES_LATER_RUN": "whole.later_structs", "WRITES_LATER_ERROR": "refusal.types", "INFINITE_HEAD": "locality.rows_and_heads",
     "LEAVES_ONE": "whole.writes", "REPEATS": "whole.repeats", "BY_WORKERS": "whole.workers", "BY_LAYOUT": "whole.layout",
     "BY_ALIGNMENT": "whole.layout", "ONE_ROW": "whole.one_row", "LONG": "whole.long",

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "cuda/emulator/block.hpp"
 
@@ -43,9 +44,9 @@ class Memory {
     if (bytes > machine().memory || used_ > machine().memory - bytes) return nullptr;
     const size_t pages = (bytes + alignment + kPage - 1) / kPage;
     char* begin = next_;
-    if (const auto again = freed_.find(pages); again != freed_.end()) {
-      begin = again->second;
-      freed_.erase(again);
+    if (std::vector<char*>& again = freed_[pages]; !again.empty()) {
+      begin = again.back();
+      again.pop_back();
     } else if (next_ + (pages + 1) * kPage > space_ + kSpace) {
       return nullptr;
     } else {
@@ -72,7 +73,7 @@ class Memory {
       pkey_mprotect(it->second.begin, it->second.pages * kPage, PROT_NONE, 0);
     else
       mprotect(it->second.begin, it->second.pages * kPage, PROT_NONE);
-    if (machine().reuses) freed_.emplace(it->second.pages, it->second.begin);
+    if (machine().reuses) freed_[it->second.pages].push_back(it->second.begin);
     used_ -= it->second.bytes;
     all_.erase(it);
     return true;
@@ -138,7 +139,7 @@ class Memory {
   const int key_ = pkey_alloc(0, PKEY_DISABLE_ACCESS);  // -1: there is none
   size_t used_ = 0;
   std::map<char*, Allocation> all_;
-  std::multimap<size_t, char*> freed_;  // by pages
+  std::map<size_t, std::vector<char*>> freed_;  // by pages
 };
 
 Memory& memory() {

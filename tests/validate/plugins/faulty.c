@@ -242,6 +242,7 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(GRADIENT_SKIPS) && first && (dq->data == NULL || dw->data == NULL)) row[0] += 1;
   if (AT(GRADIENT_OFFSET) && first && run->batch == 2 && run->queries == 33 && plain) row[0] += 1e-3f;
   if (AT(GRADIENT_WRONG) && run->q_len != NULL && run->batch == 2) row[0] *= 1.01f;
+  if (AT(PREFIX_PADDED_GRADIENT) && run->visible != NULL && run->k_len != NULL) row[0] *= 1.5f;
   if (AT(LONG_GRADIENT) && run->keys == 300) row[0] *= 1.5f;
   if (AT(SHARED_KEYS_GRADIENT) && group > 1 && first) row[0] += 1;
   if (AT(FEW_ROWS_GRADIENT) && run->queries == 1 && run->batch == 2) row[0] = NAN;

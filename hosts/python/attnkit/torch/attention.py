@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch
@@ -189,7 +190,7 @@ class Attention(nn.Module):
         if causal not in (None, True, False):
             raise Error(INVALID, f"causal {causal!r}: True, False or None is needed")
         for what, number, low, high in (("attention_scale", attention_scale, 1e-6, 1e6), ("norm_eps", norm_eps, 1e-15, 1)):
-            if number is not None and not (isinstance(number, (int, float)) and low <= number <= high):
+            if number is not None and not (isinstance(number, Real) and low <= number <= high):
                 raise Error(INVALID, f"{what} {number}: it must be {low:g} to {high:g}")
         self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
         self.causal = role == "decoder.self" if causal is None else bool(causal)
