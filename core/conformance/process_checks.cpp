@@ -129,13 +129,14 @@ int64_t pieces() {
   return static_cast<int64_t>(all.made) - static_cast<int64_t>(all.freed);
 }
 
-// Bytes that are mapped, without the heap, whose pieces are counted.
+// Bytes that are mapped for use, without the heap, whose pieces are counted.
 int64_t mapped() {
   int64_t bytes = 0;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     unsigned long begin = 0, end = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2 && line.find("[heap]") == line.npos)
+    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2 && line.find("[heap]") == line.npos &&
+        line.find(" ---p ") == line.npos)
       bytes += static_cast<int64_t>(end - begin);
   }
   return bytes;

@@ -152,7 +152,7 @@ void apart(Law& law) {
   const Array all = law.may_refuse([&] { return law.whole(in, law.with_totals({}, 2, n)); });
   const Arena arena(plan.info().state_bytes, 2);
   int64_t known = 0;
-  for (const int64_t chunk : law.chunks(n, 7)) {
+  for (const int64_t chunk : law.chunks(n, 6)) {
     Call append = law.step(known, chunk, arena, 2, n);
     append.queries = 0;
     plan.run(in, append);

@@ -188,8 +188,9 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(ONE_FOR_ALL) && run->batch > 1 && run->ports[0].stride[0] == 0) o[0] += 1;
   if (AT(MANY_ROWS) && b >= 8) o[0] += 1;
   if (AT(MANY_WORKERS) && run->exec->workers > 8) o[0] += 1;
-  if (AT(MANY_HEADS) && out->shape[1] > 8 && v->stride[1] == v->shape[2] * v->shape[3] && is_plain(run)) o[0] += 1;
-  if (AT(WIDE_HEADS) && out->shape[3] > 80 && (uintptr_t)v->data % 8 != 0 && is_plain(run)) o[0] += 1;
+  const int rows = run->queries > 1 && is_plain(run);
+  if (AT(MANY_HEADS) && out->shape[1] > 8 && v->stride[1] == v->shape[2] * v->shape[3] && rows) o[0] += 1;
+  if (AT(WIDE_HEADS) && out->shape[3] > 80 && (uintptr_t)v->data % 8 != 0 && rows) o[0] += 1;
   if (AT(LONG_READS_PAST) && run->queries == 300 && last) sink = o[out->shape[3]];
   if (AT(LONG_IS_ROUGH) && run->queries == 300 && is_plain(run)) o[0] *= 1.01f;
   if (AT(NO_KEYS) && run->keys == 0 && run->queries == 7 && is_plain(run)) o[0] = NAN;
