@@ -160,18 +160,18 @@ Json block_json(const Manifest& manifest, const Block& block, const std::vector<
   return j;
 }
 
-// Of one source and one target of that length; no flops where a block refuses it, or sources have a length of their
-// own.
+// Of one source and one target of that length; no flops where a block refuses it, 64 bits do not hold them, or sources
+// have a length of their own.
 Json costs_of(const Model& model, const Json& blocks, size_t i, int64_t length) {
   Json cost = {{"length", length}};
   if (model.frontend() && model.frontend()->whole()) return cost;
-  uint64_t flops = 2 * static_cast<uint64_t>(model.multiply_adds(length, length));
+  __int128 flops = 2 * model.multiply_adds(length, length);
   for (const Json& block : blocks) {
     const Json& of = block["costs"][i];
     if (!of.contains("flops")) return cost;
     flops += of["flops"].get<uint64_t>();
   }
-  cost["flops"] = flops;
+  if (flops <= UINT64_MAX) cost["flops"] = static_cast<uint64_t>(flops);
   return cost;
 }
 
@@ -291,6 +291,7 @@ std::string describe_model(const Model& model, const std::vector<int64_t>& lengt
   for (int64_t length : lengths)
     if (length < 1 || length > (int64_t{1} << 31))
       fail(ATTN_INVALID, "length {}: possible are 1 to {}", length, int64_t{1} << 31);
+  const CurrentDevice current(model.device());
   const Manifest& m = model.manifest();
   const uint32_t workers = model.runtime().threads.workers();
   Json j = {{"schema", "attnkit.model-description/1"},

@@ -21,7 +21,7 @@
 namespace attnkit::core {
 namespace {
 
-constexpr size_t max_reply = size_t{1} << 20, max_output = size_t{1} << 16;
+constexpr size_t max_reply = size_t{64} << 20, max_output = size_t{1} << 16;
 
 // A file in memory; above the descriptors that the child's take the place of.
 Descriptor memory_file(const char* name) {
@@ -32,10 +32,10 @@ Descriptor memory_file(const char* name) {
 }
 
 std::string content(const Descriptor& file, size_t limit) {
-  std::string text(limit, '\0');
+  std::string text(std::min(limit, static_cast<size_t>(::lseek(file.get(), 0, SEEK_END))), '\0');
   size_t size = 0;
   for (;;) {
-    const ssize_t n = ::pread(file.get(), text.data() + size, limit - size, static_cast<off_t>(size));
+    const ssize_t n = ::pread(file.get(), text.data() + size, text.size() - size, static_cast<off_t>(size));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     size += static_cast<size_t>(n);

@@ -28,7 +28,7 @@ struct ChildResult {
 // Runs argv, argv[0] being the path of a program, with /dev/null as input and no descriptors but 0 to 3, default signal
 // dispositions, and a process group of its own, all of which is killed in the end.  Nothing of this process is copied
 // (posix_spawn): it may have any number of threads.  max_bytes: of resident memory that no file backs; 0: any.  At most
-// 1 MiB of reply and 64 KiB of output are returned.  Throws Error (ATTN_INTERNAL) when it cannot be started.  Any
+// 64 MiB of reply and 64 KiB of output are returned.  Throws Error (ATTN_INTERNAL) when it cannot be started.  Any
 // thread.
 ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint64_t max_bytes = 0);
 

@@ -2,15 +2,15 @@
 #include "core/base/threads.hpp"
 
 #include <oneapi/tbb/global_control.h>
-#include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <new>
-#include <optional>
+#include <utility>
 
 #include "core/base/order.hpp"
 #include "core/base/processors.hpp"
@@ -49,24 +49,31 @@ void watch_forks() {
   if (failed != 0) throw std::bad_alloc();
 }
 
-uint32_t processors() { return static_cast<uint32_t>(std::max(1, tbb::info::default_concurrency())); }
+// oneTBB keeps to one thread per processor unless it is told otherwise, prints a warning where an arena wants more
+// before that, and obeys the lowest of several such controls: so the process has one, of its largest pool.  It is never
+// given back: at the end of a child of fork() that could wait for a lock.
+int allowed(uint32_t workers) {
+  using tbb::global_control;
+  static std::mutex mutex;
+  static const global_control* control = nullptr;
+  const std::lock_guard lock(mutex);
+  if (workers > global_control::active_value(global_control::max_allowed_parallelism))
+    delete std::exchange(control, new global_control(global_control::max_allowed_parallelism, workers));
+  return static_cast<int>(workers);
+}
 
 }  // namespace
 
 struct Threads::Arena {
-  explicit Arena(uint32_t workers) : arena(static_cast<int>(workers)) {
-    watch_forks();
-    // oneTBB keeps to one thread per processor unless told otherwise; never lower the number that others may use.
-    using tbb::global_control;
-    if (workers > processors()) more.emplace(global_control::max_allowed_parallelism, workers);
-  }
-  std::optional<tbb::global_control> more;
+  explicit Arena(uint32_t workers) : arena(allowed(workers)) {}
   tbb::task_arena arena;
   Wakes wakes{arena};
 };
 
 Threads::Threads(uint32_t threads) : workers_(std::min(threads == 0 ? usable_processors() : threads, 1024u)) {
-  if (workers_ > 1 && !forked) arena_ = std::make_unique<Arena>(workers_);
+  if (workers_ == 1 || forked) return;
+  watch_forks();
+  arena_ = std::make_unique<Arena>(workers_);
 }
 
 Threads::~Threads() {

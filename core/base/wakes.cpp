@@ -25,10 +25,15 @@ class Wakes::Worker {
   // False if it is the caller itself, or may use no other processor.
   bool keep_off(int processor, const Loop* loop) {
     const std::lock_guard lock(mutex_);
-    if (ended_ || loop_ || id_ == gettid() || sched_getaffinity(id_, sizeof allowed_, &allowed_) != 0) return false;
+    cpu_set_t current;
+    if (ended_ || loop_ || id_ == gettid() || sched_getaffinity(id_, sizeof current, &current) != 0) return false;
+    // A worker that starts a thread is given back by oneTBB what it had before: what a loop that ended left it,
+    // perhaps.
+    if (!CPU_EQUAL(&current, &others_)) allowed_ = current;
     cpu_set_t others = allowed_;
     CPU_CLR(static_cast<size_t>(processor), &others);
     if (CPU_COUNT(&others) == 0 || sched_setaffinity(id_, sizeof others, &others) != 0) return false;
+    others_ = others;
     loop_ = loop;
     return true;
   }
@@ -52,8 +57,8 @@ class Wakes::Worker {
   std::mutex mutex_;
   const pid_t id_ = gettid();
   bool ended_ = false;
-  const Loop* loop_ = nullptr;  // that keeps it off its caller's processor
-  cpu_set_t allowed_;
+  const Loop* loop_ = nullptr;       // that keeps it off its caller's processor
+  cpu_set_t allowed_, others_ = {};  // before, and meanwhile
 };
 
 Wakes::Wakes(tbb::task_arena& arena) : tbb::task_scheduler_observer(arena) {

@@ -2,7 +2,8 @@
 //
 // Linux wakes a thread that sleeps on the processor of the thread that wakes it, which is about to be busy, and moves
 // it only milliseconds later.  So after a rest of the pool its workers are kept off the processor of the caller until
-// they have joined the loop, or until it ends.  Costs three calls of the system for each worker, after a rest alone.
+// they have joined the loop, or until it ends; one that was starting a thread then, perhaps until it is kept off again.
+// Costs three calls of the system for each worker, after a rest alone.
 #pragma once
 
 #include <oneapi/tbb/task_arena.h>

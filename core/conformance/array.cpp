@@ -25,14 +25,15 @@ BasicArray<Real>::BasicArray(int64_t b, int64_t h, int64_t n, int64_t w, Layout 
     : batch(b), heads(h), rows(n), width(w) {
   const int64_t shape[4] = {b, h, n, w};
   const int64_t rows_of_model = h * w + 3, odd_row = w + 1 + w % 2;
-  const int64_t strides[4][4] = {{n * rows_of_model, w, rows_of_model, 1},
+  const int64_t strides[5][4] = {{n * rows_of_model, w, rows_of_model, 1},
                                  {h * n * w, n * w, w, 1},
                                  {n * odd_row, b * n * odd_row, odd_row, 1},
-                                 {0, n * w, w, 1}};
+                                 {0, 0, w, 1},
+                                 {w, 0, 0, 1}};
   std::memcpy(shape_, shape, sizeof shape);
   std::memcpy(stride_, strides[static_cast<int>(layout)], sizeof stride_);
   begin_ = layout == Layout::kOdd ? 1 : 0;
-  const int64_t length[4] = {b * n * rows_of_model, b * h * n * w, begin_ + b * h * n * odd_row, h * n * w};
+  const int64_t length[5] = {b * n * rows_of_model, b * h * n * w, begin_ + b * h * n * odd_row, n * w, b * w};
   data_.assign(static_cast<size_t>(length[static_cast<int>(layout)] + kGuard), kNan<Real>);
 }
 

@@ -12,8 +12,8 @@ namespace attnkit::core::conformance {
 
 // The layout of an array in memory: as a model's projections leave it (b, row, head, width) with a gap after each row,
 // plainly (b, head, row, width), (head, b, row, width) from one element after an aligned address on, with gaps that
-// leave no row aligned, or plainly with one sequence for all of the batch.
-enum class Layout { kModel, kPlain, kOdd, kShared };
+// leave no row aligned, with the rows of one head for all heads of the batch, or with one row for all of a sequence.
+enum class Layout { kModel, kPlain, kOdd, kOneHead, kOneRow };
 
 template <class Real>
 class BasicArray {

@@ -1,6 +1,5 @@
 #include "core/conformance/check.hpp"
 
-#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -90,7 +89,7 @@ Finding perform(const Check& check, const Trial& trial) {
   std::map<std::string, std::string> measured;
   for (const Place& place : places) {
     Finding here = try_place(check, place);
-    if (here.verdict == Verdict::refused && !place.is_random) {
+    if (here.verdict == Verdict::refused) {
       Finding again = try_place(check, of_equal_widths(place));
       if (again.verdict != Verdict::refused) here = std::move(again);
     }

@@ -310,12 +310,13 @@ Planned Law::stream_plan(int64_t batch, int64_t chunk, int64_t capacity, uint32_
 Array Law::stream(Inputs& in, const std::vector<int64_t>& chunks, uint32_t workers) const {
   const int64_t m = keys_for(in.arrays[mech_->output()].rows);
   Feed feed{chunks, {}, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL, workers};
-  if (!cross()) return streamed(in, feed);
-  feed.queries = chunks;
-  int64_t known = 0;
-  for (int64_t& keys : feed.keys) known += keys = std::min(keys * 2, m - known);
-  feed.keys.push_back(m - known);
-  return streamed(in, feed);
+  if (cross()) {
+    feed.queries = chunks;
+    int64_t known = 0;
+    for (int64_t& keys : feed.keys) known += keys = std::min(keys * 2, m - known);
+    feed.keys.push_back(m - known);
+  }
+  return may_refuse([&] { return streamed(in, feed); });
 }
 
 Call Law::step(int64_t from, int64_t count, const Arena& arena, int64_t batch, int64_t n) const {

@@ -1,5 +1,4 @@
 // Laws of memory: a run reads and writes what it was given, all of it, and nothing else.
-#include <cstring>
 #include <optional>
 
 #include "core/conformance/law.hpp"
@@ -9,7 +8,7 @@ namespace attnkit::core::conformance {
 namespace {
 
 // Runs with everything between fences: whole sequences, also long ones and with more keys than queries or fewer, padded
-// ones, streams, training.
+// ones, prefixes, streams, training.
 void fences(Law& law) {
   bool ran = false;
   const auto attempt = [&](auto&& act) {
@@ -47,13 +46,28 @@ void fences(Law& law) {
       Inputs in = narrow.inputs(1, 300);
       narrow.whole(in, call);
     });
-  attempt([&] {
-    Call padded = law.with_totals(call, 3, 20);
-    padded.q_len = {20, 7, 0};
-    padded.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(law.keys_for(20)), 1, 0} : padded.q_len;
-    Inputs in = law.inputs(3, 20);
-    law.whole(in, padded);
-  });
+  const auto train = [&](int64_t batch, int64_t n, const Call& of, uint32_t flags) {
+    if (!law.mech().plugin().backward) return;
+    Inputs in = law.inputs(batch, n);
+    Training<float> training = law.train(in, of, 1, flags);
+    Gradients<float> grads = training.gradients();
+    training.backward(grads);
+  };
+  attempt([&] { train(2, 21, call, 0); });
+  Call padded = law.with_totals(call, 3, 20);
+  padded.q_len = {20, 7, 0};
+  padded.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(law.keys_for(20)), 1, 0} : padded.q_len;
+  Call prefix = padded;
+  for (int i = 0; i < 60; ++i) prefix.visible.push_back(i % 20 / 2);
+  const auto run_and_train = [&](const Call& of, uint32_t flags) {
+    attempt([&] {
+      Inputs in = law.inputs(3, 20);
+      law.whole(in, of, 1, flags);
+    });
+    attempt([&] { train(3, 20, of, flags); });
+  };
+  run_and_train(padded, 0);
+  if (!law.causal()) run_and_train(prefix, ATTN_PREFIX);
   attempt([&] {
     Inputs in = law.inputs(2, 24);
     const Planned plan = law.stream_plan(2, 24, 24);
@@ -64,13 +78,6 @@ void fences(Law& law) {
       step.slots = {2, 0};
       plan.run(in, step);
     }
-  });
-  attempt([&] {
-    if (!law.mech().plugin().backward) return;
-    Inputs in = law.inputs(2, 21);
-    Training<float> training = law.train(in, call);
-    Gradients<float> grads = training.gradients();
-    training.backward(grads);
   });
   if (!ran)
     law.may_refuse([&] {
@@ -91,6 +98,17 @@ void given_values(Law& law) {
   const attn_request request = whole_request(*in, 0, call, 1);
   within(given.fences, "plan", [&] { law.may_refuse([&] { plan.emplace(mech, request); }); });
   within(given.fences, "run", [&] { plan->run(*in, call); });
+  within(given.fences, "a stream", [&] {
+    refusal([&] { streamed(*in, {{3, in->keys - 3}, {}, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL}); });
+  });
+  if (!mech.plugin().backward) return;
+  within(given.fences, "training", [&] {
+    refusal([&] {
+      Training<float> training(*in, 0, call);
+      Gradients<float> grads = training.gradients();
+      training.backward(grads);
+    });
+  });
 }
 
 // Nothing of what was in scratch or in the output before shows in the output.

@@ -2,6 +2,8 @@
 // of memory nor a fork takes the process down.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -310,23 +312,38 @@ void forks(Law& law) {
 // The file and a byte more, in a folder of its own while it lives.
 class Copy {
  public:
+  // Throws NotApplicable where there is no room for one, or none that may be loaded.
   explicit Copy(const std::filesystem::path& file) {
-    std::string made = (std::filesystem::temp_directory_path() / "attnkit-copy-XXXXXX").string();
-    if (::mkdtemp(made.data()) == nullptr)
-      throw NotApplicable{"no folder for a copy: " + std::string(std::strerror(errno))};
+    std::error_code bad;
+    const std::filesystem::path folders = std::filesystem::temp_directory_path(bad);
+    struct statvfs system = {};
+    if (bad || ::statvfs(folders.c_str(), &system) != 0) none("no temporary folder");
+    if (system.f_flag & ST_NOEXEC) none(folders.string() + " is mounted noexec: set TMPDIR");
+    rlimit most = {};
+    ::getrlimit(RLIMIT_FSIZE, &most);
+    if (std::filesystem::file_size(file) >= most.rlim_cur)
+      none(fmt::format("files of at most {} MiB may be written", most.rlim_cur >> 20));
+    std::string made = (folders / "attnkit-copy-XXXXXX").string();
+    if (::mkdtemp(made.data()) == nullptr) none(std::strerror(errno));
     folder_ = made;
     path_ = folder_ / file.filename();
-    std::filesystem::copy_file(file, path_);
-    std::ofstream(path_, std::ios::app) << '\n';
+    if (std::filesystem::copy_file(file, path_, bad)) {
+      std::ofstream(path_, std::ios::app) << '\n';
+    } else {
+      remove();
+      none(bad.message());
+    }
   }
-  ~Copy() {
-    std::error_code bad;
-    std::filesystem::remove_all(folder_, bad);
-  }
+  ~Copy() { remove(); }
   Copy(const Copy&) = delete;
   std::string path() const { return path_.string(); }
 
  private:
+  [[noreturn]] static void none(const std::string& why) { throw NotApplicable{"no copy of its file: " + why}; }
+  void remove() const {
+    std::error_code bad;
+    std::filesystem::remove_all(folder_, bad);
+  }
   std::filesystem::path folder_, path_;
 };
 

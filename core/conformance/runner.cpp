@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include "core/base/error.hpp"
@@ -105,11 +106,15 @@ void parallel_for(uintptr_t pool, int64_t n, int64_t grain, attn_task fn, uintpt
     return;
   }
   std::atomic<int64_t> next{0};
+  const auto work = [&](uint32_t w) {
+    for (int64_t i; is_there(i = next++);) fn(arg, begin(i), end(i), w);
+  };
   std::vector<std::thread> threads;
-  for (uint32_t w = 0; w < workers; ++w)
-    threads.emplace_back([&, w] {
-      for (int64_t i; is_there(i = next++);) fn(arg, begin(i), end(i), w);
-    });
+  try {
+    for (uint32_t w = 1; w < workers; ++w) threads.emplace_back(work, w);
+  } catch (const std::system_error&) {  // no more of them here: fewer do the same work
+  }
+  work(0);
   for (auto& thread : threads) thread.join();
 }
 

@@ -21,7 +21,11 @@ Array streamed(Inputs& in, const Feed& feed, std::map<std::string, Array>* aux) 
   const Array& like = in.arrays[in.mech->output()];
   const bool self = in.mech->block().causal != 0;
   const int64_t batch = like.batch, n = like.rows, m = in.keys, most = std::max(n, m);
-  const Planned plan(*in.mech, make_request(batch, most, most, ATTN_STREAM | feed.flags, 0, feed.workers));
+  std::vector<int64_t> queries;
+  if (!self) queries = feed.queries.empty() ? std::vector<int64_t>{n} : feed.queries;
+  const auto largest = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? 0 : std::ranges::max(sizes); };
+  const int64_t chunk = std::max(largest(feed.keys), largest(queries));
+  const Planned plan(*in.mech, make_request(batch, chunk, chunk, ATTN_STREAM | feed.flags, most - chunk, feed.workers));
   const Arena arena(plan.info().state_bytes, batch);
   const auto rows = static_cast<size_t>(batch);
   Array out(batch, like.heads, n, like.width);
@@ -42,9 +46,8 @@ Array streamed(Inputs& in, const Feed& feed, std::map<std::string, Array>* aux) 
     read += queries;
     known += keys;
   };
-  for (const int64_t chunk : feed.keys) step(self ? chunk : 0, chunk);
-  if (self) return out;
-  for (const int64_t chunk : feed.queries.empty() ? std::vector<int64_t>{n} : feed.queries) step(chunk, 0);
+  for (const int64_t size : feed.keys) step(self ? size : 0, size);
+  for (const int64_t size : queries) step(size, 0);
   return out;
 }
 

@@ -14,20 +14,25 @@ namespace {
 // Bidirectional self attention does not stream; a check of refusals covers it.
 constexpr uint32_t kStreams = kDecoder | kCross;
 
+void hold_chunks(const Law& law, int64_t batch, int64_t n, std::initializer_list<int64_t> sizes) {
+  Inputs in = law.inputs(batch, n);
+  const Array all = law.may_refuse([&] { return law.whole(in, law.with_totals({}, batch, n)); });
+  for (const int64_t chunk : sizes) {
+    const std::vector<int64_t> chunks = law.chunks(n, chunk);
+    const Array got = law.stream(in, chunks);
+    const double off = rms_ratio(got, all);
+    hold(off <= kGate, "{} rows streamed by {} are {:.2g} from the whole, at most {:.2g}", n, chunk, off, kGate);
+    hold(same_bits(got, law.stream(in, chunks)), "{} rows streamed by {} twice give other bits", n, chunk);
+  }
+}
+
 void chunks(Law& law) {
   law.stream_plan(1, 1, law.keys_for(law.draws_options() ? 151 : 100));
   for (const int64_t usual : {1, 63, 64, 100}) {
     const int64_t n = law.length(usual);
-    Inputs in = law.inputs(2, n);
-    const Array all = law.whole(in, law.with_totals({}, 2, n));
-    for (const int64_t chunk : {int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{16}, int64_t{64}, n}) {
-      const std::vector<int64_t> chunks = law.chunks(n, chunk);
-      const Array got = law.stream(in, chunks);
-      const double off = rms_ratio(got, all);
-      hold(off <= kGate, "{} rows streamed by {} are {:.2g} from the whole, at most {:.2g}", n, chunk, off, kGate);
-      hold(same_bits(got, law.stream(in, chunks)), "{} rows streamed by {} twice give other bits", n, chunk);
-    }
+    hold_chunks(law, 2, n, {1, 2, 3, 7, 16, 64, n});
   }
+  law.also_narrow([](const Law& narrow) { hold_chunks(narrow, 40, 6, {4}); });
 }
 
 void prefill(Law& law) {
@@ -41,16 +46,20 @@ void prefill(Law& law) {
        off, kGate);
 }
 
-void workers(Law& law) {
-  const int64_t n = law.length(64);
-  law.stream_plan(1, 1, law.keys_for(n));
-  Inputs in = law.inputs(law.drawn(4, 1, 6), n);
+void hold_workers(const Law& law, int64_t batch, int64_t n, std::initializer_list<uint32_t> numbers) {
+  Inputs in = law.inputs(batch, n);
   const std::vector<int64_t> chunks = law.chunks(n, 16);
   const Array one = law.stream(in, chunks);
-  for (const uint32_t usual : {2u, 5u, 8u}) {
+  for (const uint32_t usual : numbers) {
     const uint32_t workers = law.workers(usual);
     hold(same_bits(one, law.stream(in, chunks, workers)), "{} workers give other bits than one", workers);
   }
+}
+
+void workers(Law& law) {
+  const int64_t n = law.length(64);
+  hold_workers(law, law.drawn(4, 1, 6), n, {2, 5, 8});
+  law.also_narrow([](const Law& narrow) { hold_workers(narrow, 40, 6, {33}); });
 }
 
 void many_steps(Law& law) {

@@ -1,7 +1,6 @@
 // Laws of the table itself: names, docs, ports, options, stored tensors.
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "core/base/error.hpp"
 #include "core/conformance/law.hpp"
@@ -38,6 +37,10 @@ void ports(Law& law) {
                (aux ? port->shape[1] == 1 : port->shape[2] == 0),
            "port {} is a sequence of {} dimensions, ({}, {}, {}, {}), not (0, heads, rows, width)", port->name,
            port->ndim, port->shape[0], port->shape[1], port->shape[2], port->shape[3]);
+    if (port->kind == ATTN_OUTPUT && (port->flags & ATTN_RAW))
+      hold(port->shape[1] * port->shape[3] == law.mech().block().d_model,
+           "port {} is added as it is, {} heads of width {}, and the model is {} wide: refuse such a block", port->name,
+           port->shape[1], port->shape[3], law.mech().block().d_model);
     if (aux) hold(port->shape[2] > 0, "port {} is an auxiliary sequence of no row", port->name);
   }
 }

@@ -21,9 +21,10 @@ void Device::check(int32_t code, const attn_error& err) const {
   if (code != ATTN_OK) check_plugin(code, err, "the CUDA device");
 }
 
-CurrentDevice::CurrentDevice(const Device& device) : device_(device) {
+CurrentDevice::CurrentDevice(const Device* device) : device_(device) {
+  if (!device) return;
   attn_error err = empty_error();
-  device.check(device.table_->make_current(device.handle_, &former_, &err), err);
+  device->check(device->table_->make_current(device->handle_, &former_, &err), err);
 }
 
 DeviceMemory::DeviceMemory(const Device& device, uint64_t bytes) : device_(&device), bytes_(bytes) {

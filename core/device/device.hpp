@@ -44,16 +44,18 @@ class Device : public std::enable_shared_from_this<Device> {
   std::string name_;
 };
 
-// The device is that of the calling thread while this lives; then the former one is, which other CUDA of the process
-// counts on.
+// The device, if any, is that of the calling thread while this lives; then the former one is, which other CUDA of the
+// process counts on.
 class CurrentDevice {
  public:
-  explicit CurrentDevice(const Device& device);
-  ~CurrentDevice() { device_.table_->make_former_current(former_); }
+  explicit CurrentDevice(const Device* device);
+  ~CurrentDevice() {
+    if (device_) device_->table_->make_former_current(former_);
+  }
   CurrentDevice(const CurrentDevice&) = delete;
 
  private:
-  const Device& device_;
+  const Device* device_;
   int32_t former_ = 0;
 };
 

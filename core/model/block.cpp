@@ -317,8 +317,8 @@ uint64_t Block::state_bytes(int64_t capacity) const {
   return rounded;
 }
 
-int64_t Block::multiply_adds(int64_t queries, int64_t keys) const {
-  int64_t all = out_.multiply_adds(queries);
+__int128 Block::multiply_adds(int64_t queries, int64_t keys) const {
+  __int128 all = out_.multiply_adds(queries);
   for (size_t i = 0; i < projections_.size(); ++i)
     all += projections_[i].multiply_adds(mechanism_->ports()[i]->kind == ATTN_KEY ? keys : queries);
   return all;

@@ -69,7 +69,7 @@ class Block {
   int64_t max_length() const { return max_length_; }  // of what its keys are made of
   int64_t parameters() const { return parameters_; }  // without those of the model
   // Of its dense layers, for so many rows of queries and of keys.
-  int64_t multiply_adds(int64_t queries, int64_t keys) const;
+  __int128 multiply_adds(int64_t queries, int64_t keys) const;
   // Numbers of the learned tensors that all blocks of the mechanism have in common (ATTN_PER_MODEL), by name.
   const std::map<std::string, int64_t>& model_parameters() const { return model_parameters_; }
 

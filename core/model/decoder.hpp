@@ -1,7 +1,6 @@
 // From target ids, and the encoder's rows where there is an encoder, to the rows that the head scores.
 #pragma once
 
-#include <optional>
 #include <span>
 
 #include "core/model/transformer.hpp"

@@ -1,6 +1,6 @@
 #include "core/model/device_compute.hpp"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 

@@ -2,7 +2,6 @@
 // and the graphs of decoding steps.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,7 +61,7 @@ class DeviceCompute final : public Compute, public BufferMemory {
  public:
   explicit DeviceCompute(std::shared_ptr<const DeviceTensors> tensors);
   // Around all else that a call does: its thread has this device between them, and nothing is under way behind them.
-  void begin() { current_.emplace(*device_); }
+  void begin() { current_.emplace(device_); }
   void end() noexcept;
 
   BufferMemory* memory() override { return this; }

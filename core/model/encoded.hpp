@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/base/buffer.hpp"
-#include "core/base/error.hpp"
 #include "core/manifest/manifest.hpp"
 #include "core/model/block.hpp"
 

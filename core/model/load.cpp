@@ -209,6 +209,7 @@ void Model::check_positions(const BlockChoice& choice, const Block& block, Diagn
 }
 
 std::vector<std::byte> Model::weights() const {
+  const CurrentDevice current(device());
   Diagnostics diagnostics;
   std::map<std::string, WeightReader::Kept> kept;
   const auto reject = [&] {
@@ -245,8 +246,7 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<Runtime> runtime, const
            "[stream]: sources that grow are read on the CPU alone: remove it, or run the model there");
     device = r.device();
   }
-  std::optional<CurrentDevice> current;
-  if (device) current.emplace(*device);
+  const CurrentDevice current(device.get());
   std::shared_ptr<Model> model(new Model(std::move(runtime), std::move(manifest)));
   const Manifest& m = model->manifest_;
   try {

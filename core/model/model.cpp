@@ -271,8 +271,8 @@ bool Model::keeps_rows() const {
   return encoder_.appends() && (replays || (length_ && length_->needs_rows));
 }
 
-int64_t Model::multiply_adds(int64_t sources, int64_t targets) const {
-  int64_t all = frontend() ? frontend()->multiply_adds(sources) : 0;
+__int128 Model::multiply_adds(int64_t sources, int64_t targets) const {
+  __int128 all = frontend() ? frontend()->multiply_adds(sources) : 0;
   for (const auto& [stack, rows] : {std::pair(&encoder_.stack, sources), std::pair(&decoder_.stack, targets)})
     for (const Layer& layer : stack->layers) {
       all += layer.self.block->multiply_adds(rows, rows);

@@ -38,7 +38,7 @@ class Model {
   int64_t parameters() const { return parameters_; }
   const std::vector<const Block*>& blocks() const { return blocks_; }  // in the order in which they run
   // Of all dense layers, for one source and one target of so many rows.
-  int64_t multiply_adds(int64_t sources, int64_t targets) const;
+  __int128 multiply_adds(int64_t sources, int64_t targets) const;
   const std::string& digest() const;       // of all tensors, 64 hexadecimal digits
   std::vector<std::byte> weights() const;  // all tensors, read or made anew, as safetensors
   // Throw Error (ATTN_INVALID) unless the model takes these.

@@ -9,7 +9,6 @@
 #include <new>
 #include <string_view>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "core/base/file.hpp"

@@ -229,6 +229,8 @@ void Mechanism::check_ports() const {
     if ((p->kind == ATTN_LEARNED && !is_f32) || (p->kind == ATTN_TABLE && !is_f32 && !is_index))
       faulty(i, fmt::format("has elements of type {}:{}, and is stored as {}", p->dtype_code, p->dtype_bits,
                             p->kind == ATTN_LEARNED ? "f32 (2:32)" : "f32 (2:32), int32 (0:32) or int64 (0:64)"));
+    if (p->kind >= ATTN_AUX_IN && (p->ndim != 4 || p->shape[0] != 0 || p->shape[1] != 1 || !is_f32))
+      faulty(i, "is an auxiliary sequence and not (0, 1, rows, width) of f32");
     if (is_sequence(*p) &&
         (p->ndim != 4 || p->shape[1] < 1 || p->shape[1] > max_extent || p->shape[3] < 1 || p->shape[3] > max_extent))
       faulty(i, "is a sequence without heads and width");

@@ -119,6 +119,9 @@ Header read_header(const Reader& file) {
   if (file.bytes() < EI_NIDENT) fail(ATTN_INVALID, "is no library: it has only {} bytes", file.bytes());
   const auto ident = file.read<unsigned char>(0, EI_NIDENT, "ELF header");
   if (std::memcmp(ident.data(), magic.data(), magic.size()) != 0) fail(ATTN_INVALID, "is no library: not an ELF file");
+  const int wide = ident[EI_CLASS], order = ident[EI_DATA];
+  if ((wide != ELFCLASS32 && wide != ELFCLASS64) || (order != ELFDATA2LSB && order != ELFDATA2MSB))
+    fail(ATTN_INVALID, "is damaged: its ELF header has class {} and byte order {}", wide, order);
   // e_machine lies at the same place in both classes.
   const auto machine = file.read<uint16_t>(offsetof(Header, e_machine), 1, "ELF header")[0];
   if (ident[EI_DATA] != this_order) fail(ATTN_INVALID, "is built for a machine of the other byte order");

@@ -111,18 +111,17 @@ std::optional<json> trial_of(const std::string& line) {
   return trial;
 }
 
-// A search that ended before it measured anything leaves a first line and probes; whatever it was for, nothing is lost
-// with them.
+// A search that ended before it measured anything leaves a first line and probes, the last perhaps damaged; whatever it
+// was for, nothing is lost with them.
 bool holds_no_trial(const std::string& text) {
   if (is_cut_first_line(text)) return true;
   if (!text.starts_with(beginning())) return false;
   std::istringstream lines(text.substr(text.find('\n') + 1));
-  for (std::string line; std::getline(lines, line);)
-    if (lines.eof())
-      break;  // cut off, as one that resumes has it
-    else if (const auto trial = trial_of(line);
-             !trial || !(*trial)["key"].get<std::string>().starts_with(Journal::probe))
-      return false;
+  for (std::string line; std::getline(lines, line) && !lines.eof();) {  // the end: cut off, as one that resumes has it
+    const auto trial = trial_of(line);
+    if (!trial) return lines.peek() == EOF;
+    if (!(*trial)["key"].get<std::string>().starts_with(Journal::probe)) return false;
+  }
   return true;
 }
 

@@ -39,7 +39,7 @@ Search::Search(Settings settings, Space space, const ManifestText& manifest, con
 
 void Search::run() {
   probe();
-  probe_lengths();
+  probe_length();
   scale();
   explore();
   do {
@@ -98,25 +98,25 @@ void Search::probe() {
          refused_.back().reason);
 }
 
-// Lengths beyond what the manifest allows are timed with a larger max_length, where the model can have one.
-void Search::probe_lengths() {
-  Record longest;
-  longest.placement = space_.baseline;
-  longest.id = baseline_->id;
-  const int64_t wanted = std::ranges::max(settings_.lengths);
-  int64_t allowed = 0, decoder = 0;
+// A ranked length beyond what the manifest allows needs a larger max_length, which the model may not have.  Those
+// beyond it are trials by themselves, which say so.
+void Search::probe_length() {
+  Record longer;
+  longer.placement = space_.baseline;
+  longer.id = baseline_->id;
+  int64_t allowed = 0;
   const auto take = [&](Record&, const Json& result) {
     const Json& description = result["description"];
-    decoder = description.value("max_target", wanted);
-    allowed = std::min(decoder, description["max_length"].get<int64_t>());
+    allowed = description["max_length"];
+    allowed = std::min(allowed, description.value("max_target", allowed));
   };
-  runner_.describe({&longest}, {1}, wanted, take);
-  if (longest.usable() && decoder >= wanted) return;
+  runner_.describe({&longer}, {1}, settings_.length, take);
+  if (allowed >= settings_.length) return;
   runner_.describe({baseline_}, {1}, 0, take);
-  std::erase_if(settings_.lengths, [&](int64_t length) { return length > allowed; });
+  const std::string why = longer.usable() ? "" : fmt::format(", which cannot be larger ({})", longer.reason);
   if (settings_.length > allowed)
-    fail(Fault::usage, "length {0} is beyond the model's max_length {1}: choose --length N of at most {1}",
-         settings_.length, allowed);
+    fail(Fault::usage, "length {0} is beyond the model's max_length {1}{2}: choose --length N of at most {1}",
+         settings_.length, allowed, why);
 }
 
 void Search::measure(const std::vector<Record*>& records, int64_t examples, int blocks) {

@@ -67,7 +67,7 @@ class Search {
 
  private:
   void probe();
-  void probe_lengths();
+  void probe_length();
   void scale();
   void explore();
   void run_race();

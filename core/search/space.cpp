@@ -58,6 +58,7 @@ class SpaceMaker {
     std::vector<int> found;
     const std::string name = role_name(role);
     if (const auto given = request_.roles.find(name); given != request_.roles.end()) {
+      if (given->second == std::vector<std::string>{"all"}) return every(name);
       for (const std::string& mechanism : given->second) {
         const int c = named(mechanism, "--space " + name);
         if (std::ranges::count(found, c) > 0) fail(Fault::usage, "--space {}: \"{}\" is named twice", name, mechanism);
@@ -72,11 +73,26 @@ class SpaceMaker {
     return {fixed(name)};
   }
 
+  static Choice given_in(const Json& block) { return {block["given"]["label"], block["given"]["toml"]}; }
+
+  // The model's own as it is there, and first, which makes it the baseline's, then all others.
+  std::vector<int> every(const std::string& role) {
+    std::vector<int> found;
+    std::vector<std::string> others = request_.mechanisms;
+    for (const Json& block : request_.description["blocks"])
+      if (block["role"] == role && block["layer"] == 1) {
+        found.push_back(add_choice(given_in(block)));
+        std::erase(others, block["mechanism"].get<std::string>());
+      }
+    for (const std::string& mechanism : others) found.push_back(named(mechanism, role));
+    return found;
+  }
+
   int fixed(const std::string& role) {
     std::optional<Choice> only;
     for (const Json& block : request_.description["blocks"]) {
       if (block["role"] != role) continue;
-      const Choice choice = {block["given"]["label"], block["given"]["toml"]};
+      const Choice choice = given_in(block);
       if (only && only->toml != choice.toml)
         throw Failure(Fault::usage, fmt::format("{} is not in the search space and its layers differ", role),
                       fmt::format("name what may sit there: --space {}=NAME,NAME", role));

@@ -39,7 +39,8 @@ struct Space {
 
 struct SpaceRequest {
   nlohmann::json description;                             // "attnkit.model-description/1" of the manifest
-  std::map<std::string, std::vector<std::string>> roles;  // role -> mechanisms, in place of the manifest's
+  std::map<std::string, std::vector<std::string>> roles;  // role -> mechanisms, in place of the manifest's; "all"
+                                                          // alone: that of layer 1 with its options, then all others
   std::optional<std::string> baseline;  // a mechanism for every block; else as the manifest says, else
                                         // the first one of every role
   std::vector<std::string> mechanisms;  // those that are loaded

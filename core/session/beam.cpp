@@ -59,6 +59,8 @@ class BeamSearch final : public Generation {
         looks_(m_.early_stop == EarlyStop::shrink ? 1 : 2 + m_.more_ends.size()),
         begins_(session.position(0) == 0),
         width_(rows_) {
+    next.reserve(rows_);
+    ended_.reserve(rows_ + 1);
     // The longest target is written in full; nothing follows it.
     const int64_t longest = m_.max_target() - std::max<int64_t>(1, session.position(0)) + 1;
     max_tokens_ = static_cast<size_t>(std::min(most, longest));
@@ -76,8 +78,10 @@ class BeamSearch final : public Generation {
 
   void choose(const Session& session, const DeviceCompute* found, int64_t first_row) override {
     const std::vector<Candidate> all = best(session, found, first_row);
-    std::vector<Hypothesis> grown;
+    // Changes nothing before all memory is there.
+    std::vector<Hypothesis> grown, ended;
     std::vector<uint32_t> from;
+    from.reserve(rows_);
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const Candidate& c = all[rank];
       Hypothesis h{alive_[c.row].ids, c.log_probability};
@@ -85,13 +89,15 @@ class BeamSearch final : public Generation {
       h.ids.push_back(ends ? vocabulary_.end_id() : c.id);
       if (ends || h.ids.size() == max_tokens_) {
         // An end counts where it is among the best, as elsewhere in the field.
-        if (rank < width_) end(std::move(h));
+        if (rank < width_) ended.push_back(std::move(h));
       } else if (grown.size() < width_) {
         grown.push_back(std::move(h));
         from.push_back(c.row);
       }
     }
-    if (grown.empty() && ended_.empty()) fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
+    if (grown.empty() && ended.empty() && ended_.empty())
+      fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
+    for (Hypothesis& h : ended) end(std::move(h));
     alive_ = std::move(grown);
     if (m_.early_stop == EarlyStop::shrink) width_ = alive_.size();
     over = is_over();

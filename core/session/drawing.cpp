@@ -14,6 +14,7 @@ class Drawing final : public Generation {
   Drawing(const Session& session, Sampler sampler, int64_t limit, std::function<bool(int32_t)> stop)
       : Generation(session, limit), sampler_(std::move(sampler)), stop_(std::move(stop)) {
     sampler_.saw(next);
+    next.reserve(1);
   }
 
   // The highest scores are enough: as many as the next token is one of, and as rules may take away.
@@ -29,6 +30,8 @@ class Drawing final : public Generation {
   }
 
   void choose(const Session& session, const DeviceCompute* found, int64_t first_row) override {
+    // Room for the token before the sampler counts it.
+    if (made.size() == made.capacity()) made.reserve(2 * made.size() + 8);
     const std::optional<int32_t> id =
         found ? best_of(session, *found, first_row) : sampler_.draw(session.next_scores(0));
     if (!id || *id < 0) fail(ATTN_INTERNAL, "{}", nan_message(session.position(0) - 1));
@@ -38,7 +41,8 @@ class Drawing final : public Generation {
     const Model& model = session.model();
     const bool last = *id == model.vocabulary(true)->end_id() || session.position(0) >= model.manifest().max_target();
     over = last || stopped || std::ssize(made) >= limit;
-    if (!last) next = {*id};
+    // Where mechanisms allow no further token, the last is not written.
+    if (!last && !(over && session.at_total())) next.assign(1, *id);
   }
 
  private:
@@ -47,7 +51,8 @@ class Drawing final : public Generation {
     std::vector<Ranked> highest = found.top(row);
     if (highest.front().id < 0) return std::nullopt;
     const Manifest& m = session.model().manifest();
-    if (!restrict_scores(m, session.position(0), highest)) join_ends(m, highest);
+    restrict_scores(m, session.position(0), highest);
+    join_ends(m, highest);
     if (!may_come(highest.front().score)) fail(ATTN_INVALID, "{}", nothing_left_message(session.position(0)));
     return sampler_.draw(std::move(highest));
   }

@@ -115,17 +115,27 @@ std::unique_ptr<Session> Session::clone() const {
   return copy;
 }
 
-void Session::reorder(const std::vector<uint32_t>& parents) {
+void Session::reorder(std::vector<uint32_t> parents) {
   reorder_states(parents);
-  reorder_scores(parents);
+  reorder_scores(std::move(parents));
 }
 
-void Session::reorder_scores(const std::vector<uint32_t>& parents) {
+// In place, since the states have moved already.  Rows that nobody continues are overwritten first; all others then
+// change places in circles.
+void Session::reorder_scores(std::vector<uint32_t> parents) noexcept {
   const auto width = static_cast<size_t>(model_->outputs());
-  std::vector<float> last(last_.size());
-  for (size_t i = 0; i < parents.size(); ++i)
-    std::copy_n(last_.begin() + parents[i] * width, width, last.begin() + i * width);
-  last_ = std::move(last);
+  const auto scores = [&](uint32_t row) { return last_.data() + row * width; };
+  for (uint32_t i = 0; i < parents.size(); ++i)
+    for (uint32_t r = i; parents[r] != r && std::ranges::find(parents, r) == parents.end();) {
+      std::copy_n(scores(parents[r]), width, scores(r));
+      r = std::exchange(parents[r], r);
+    }
+  for (uint32_t i = 0; i < parents.size(); ++i) {
+    uint32_t r = i;
+    for (; parents[r] != i; r = std::exchange(parents[r], r))
+      std::swap_ranges(scores(r), scores(r) + width, scores(parents[r]));
+    parents[r] = r;
+  }
 }
 
 void Session::reorder_states(const std::vector<uint32_t>& parents) {
@@ -142,6 +152,11 @@ void Session::reorder_states(const std::vector<uint32_t>& parents) {
       kept[parents[i]] = true;
       slots[i] = slots_[parents[i]];
     }
+  struct Copy {
+    int32_t from, to;
+    std::vector<uint64_t> bytes, used;
+  };
+  std::vector<Copy> copies;  // all of them before the first is made: memory may run out
   size_t unused = 0;
   for (size_t i = 0; i < n; ++i) {
     const uint32_t parent = parents[i];
@@ -149,11 +164,11 @@ void Session::reorder_states(const std::vector<uint32_t>& parents) {
     ended[i] = ended_[parent];
     if (slots[i] >= 0) continue;
     while (kept[unused]) ++unused;
-    model_->states(ATTN_DECODER_SELF)
-        .copy(slots_[parent], slots_[unused], model_->state_bytes(ATTN_DECODER_SELF, positions[i]),
-              model_->state_bytes(ATTN_DECODER_SELF, positions_[unused]));
+    copies.push_back({slots_[parent], slots_[unused], model_->state_bytes(ATTN_DECODER_SELF, positions[i]),
+                      model_->state_bytes(ATTN_DECODER_SELF, positions_[unused])});
     slots[i] = slots_[unused++];
   }
+  for (const Copy& c : copies) model_->states(ATTN_DECODER_SELF).copy(c.from, c.to, c.bytes, c.used);
   slots_ = std::move(slots);
   positions_ = std::move(positions);
   ended_ = std::move(ended);
@@ -257,13 +272,14 @@ Session::Reading Session::begin_read(const SourceBatch& source, bool last) {
     r.more.length = static_cast<int64_t>(r.rows.size()) / model_->manifest().d_model;
   }
   r.to.length += r.more.length;
+  if (source_.length == 0) r.begun = states(r.to.length, false);
   return r;
 }
 
 // After a read that failed: a first one can be undone, a later one leaves the states undefined.
-void Session::undo_read() {
+void Session::undo_read(const std::vector<States>& begun) {
   if (source_.length > 0) return;
-  for (const States& s : states(reach_, false)) s.arena.empty(s.slot, s.bytes);
+  for (const States& s : begun) s.arena.empty(s.slot, s.bytes);
   reach_ = 0;
   usable_ = true;
 }
@@ -289,7 +305,7 @@ std::vector<std::span<Session::Reading>> Session::groups_of(std::vector<Reading>
 std::vector<SourcePart> Session::parts_of(std::span<Reading> group) {
   const Model& model = *group.front().session->model_;
   std::vector<SourcePart> parts;
-  for (auto& [session, to, rows, more, total] : group) {
+  for (auto& [session, to, rows, more, total, begun] : group) {
     if (model.keeps_ids()) to.ids.insert(to.ids.end(), more.ids, more.ids + more.length);
     if (model.encoder().appends()) {
       parts.push_back(more);
@@ -323,7 +339,7 @@ void Session::append(std::span<Reading> group) {
       predicts ? seen_by_host(*ws, encoded, static_cast<int64_t>(group.size()) * longest * d, room) : encoded;
   std::vector<SourceKeys> keys;
   for (size_t i = 0; i < group.size(); ++i) {
-    auto& [session, to, rows, more, total] = group[i];
+    auto& [session, to, rows, more, total, begun] = group[i];
     SourcePart hidden{to.ids.data(), seen + static_cast<int64_t>(i) * longest * d, parts[i].length, parts[i].first};
     if (model.keeps_rows()) {
       to.rows.insert(to.rows.end(), hidden.rows, hidden.rows + hidden.length * d);
@@ -377,7 +393,7 @@ void Session::read(std::span<Session* const> sessions, const SourceBatch& source
     for (const std::span<Reading> group : groups) append(group);
   } catch (...) {
     for (const Reading& r : all) try {
-        if (r.more.length > 0) r.session->undo_read();
+        if (r.more.length > 0) r.session->undo_read(r.begun);
       } catch (...) {  // that session stays unusable
       }
     throw;
@@ -409,8 +425,7 @@ uint64_t Session::Source::carried_bytes() const {
 
 // A token that ends targets may begin them as well, and ends none at the beginning.
 bool Session::begins_with_end(int row) const {
-  const Tokenizer& vocabulary = *model_->vocabulary(true);
-  return positions_[row] == 0 && vocabulary.begin_id() == vocabulary.end_id();
+  return positions_[row] == 0 && is_end(model_->manifest(), model_->vocabulary(true)->begin_id());
 }
 
 void Session::check_rows(const Ids& tokens, int64_t first_row) const {
@@ -433,7 +448,7 @@ void Session::check_rows(const Ids& tokens, int64_t first_row) const {
     }
     if (after > max_length)
       fail(ATTN_INVALID, "row {}: {} tokens after {} are more than max_length {}", row, n, positions_[r], max_length);
-    if (model_->within_total() && target_total_ && static_cast<double>(after) > *target_total_)
+    if (is_beyond_total(after))
       fail(ATTN_UNSUPPORTED,
            "row {}: token {} is beyond the target length {:g} that a mechanism was told, and it allows none beyond",
            row, after, *target_total_);
@@ -555,7 +570,9 @@ void Session::write(std::span<Session* const> sessions, const Ids& tokens, float
       // Those kept for generate() are as the model made them.
       for (int32_t i = 0; logits && rules && i < n; ++i) {
         const std::span scored(rows + i * width, static_cast<size_t>(width));
-        if (all_numbers(scored) && !restrict_scores(m, s->positions_[r] + i + 1, scored)) join_ends(m, scored);
+        if (!all_numbers(scored)) continue;
+        restrict_scores(m, s->positions_[r] + i + 1, scored);
+        join_ends(m, scored);
       }
     }
   advance(sessions, tokens);
@@ -627,7 +644,8 @@ std::vector<float> Session::next_scores(int row) const {
   std::vector<float> scores(last(row), last(row) + model_->outputs());
   if (!best_token(scores)) fail(ATTN_INTERNAL, "{}", nan_message(positions_[row] - 1));
   const Manifest& m = model_->manifest();
-  if (!restrict_scores(m, positions_[row], scores)) join_ends(m, scores);
+  restrict_scores(m, positions_[row], scores);
+  join_ends(m, scores);
   check_some_may_come(scores[static_cast<size_t>(*best_token(scores))]);
   return scores;
 }
@@ -691,6 +709,8 @@ std::vector<std::optional<std::vector<int32_t>>> Session::generate(std::span<Ses
       fail_of(static_cast<int64_t>(i), e);
     }
   }
+  under.began.reserve(sessions.size());
+  under.generations.reserve(sessions.size());  // so that none is lost on its way from a session
   for (Session* s : sessions) {
     const int64_t most = limit > 0 ? limit : s->default_limit();
     under.began.push_back(s->generation_ ? -1 : s->positions_[0]);

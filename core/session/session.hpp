@@ -27,10 +27,10 @@ class Session {
   Session(const Session&) = delete;
 
   std::unique_ptr<Session> clone() const;
-  void reorder(const std::vector<uint32_t>& parents);
+  void reorder(std::vector<uint32_t> parents);
   // The two parts of it: all but last(), for rows that are written next, and last() alone.
   void reorder_states(const std::vector<uint32_t>& parents);
-  void reorder_scores(const std::vector<uint32_t>& parents);
+  void reorder_scores(std::vector<uint32_t> parents) noexcept;
   // More of the source; last: it is complete.
   void read(const SourceBatch& source, bool last = true);
   // The same for different sessions of one model, a row of `sources` each, encoded together; last: by session.  A
@@ -85,6 +85,8 @@ class Session {
   const Source& source() const { return source_; }
   int64_t position(int row) const { return positions_[row]; }
   std::optional<double> target_total() const { return target_total_; }
+  // Mechanisms allow row 0 no further token.
+  bool at_total() const { return is_beyond_total(positions_[0] + 1); }
   int64_t beyond_total() const { return beyond_; }
   // The logits after the last token of each row, (rows, outputs); meaningless before the first write.
   const float* last(int row) const { return last_.data() + row * model_->outputs(); }
@@ -142,19 +144,23 @@ class Session {
     std::vector<float> rows;  // of speech, the front end's
     SourcePart more;          // what the encoder takes now: ids, or rows that speech completes
     std::optional<double> target_total;
+    std::vector<States> begun = {};  // by a first read, which is undone where it fails, without memory
   };
   void check_read(const SourceBatch& source, bool last) const;
   void check_one_row(bool is_one) const;
   static void check_reads(std::span<Session* const> sessions, const SourceBatch& sources,
                           std::span<const uint32_t> last);
   Reading begin_read(const SourceBatch& source, bool last);
-  void undo_read();
+  void undo_read(const std::vector<States>& begun);
   template <class Length>
   static std::vector<std::span<Reading>> groups_of(std::vector<Reading>& all, const Length& length);
   static std::vector<SourcePart> parts_of(std::span<Reading> group);
   static void append(std::span<Reading> group);
   class Writing;
   bool begins_with_end(int row) const;
+  bool is_beyond_total(int64_t tokens) const {
+    return model_->within_total() && target_total_ && static_cast<double>(tokens) > *target_total_;
+  }
   void check_rows(const Ids& tokens, int64_t first_row) const;
   static void gather(std::span<Session* const> sessions, const Ids& tokens, Workspace& ws);
   static void advance(std::span<Session* const> sessions, const Ids& tokens);

@@ -71,11 +71,7 @@ std::vector<Triangle> triangles(const FbankSpec& spec, size_t points) {
     made[bin].first = static_cast<size_t>(first - mels.begin());
     for (auto mel = first; mel != mels.end() && *mel < right; ++mel)
       made[bin].weights.push_back(std::min((*mel - left) / (center - left), (right - *mel) / (right - center)));
-    if (made[bin].weights.empty())
-      fail(ATTN_INVALID,
-           "bins {} are too many for {} frequencies (window_ms {} at a sample_rate of {}): bin {} would be empty; take "
-           "fewer bins or a longer window",
-           spec.bins, mels.size(), spec.window_ms, spec.sample_rate, bin + 1);
+    if (made[bin].weights.empty()) spec.refuse_bin(bin, mels.size());
   }
   return made;
 }
@@ -84,6 +80,12 @@ std::vector<Triangle> triangles(const FbankSpec& spec, size_t points) {
 
 int64_t FbankSpec::frame_length() const { return samples_in(*this, window_ms); }
 int64_t FbankSpec::frame_shift() const { return samples_in(*this, shift_ms); }
+void FbankSpec::refuse_bin(int bin, size_t frequencies) const {
+  fail(ATTN_INVALID,
+       "bins {} are too many for {} frequencies (window_ms {} at a sample_rate of {}): bin {} would be empty; take "
+       "fewer bins or a longer window",
+       bins, frequencies, window_ms, sample_rate, bin + 1);
+}
 
 struct Fbank::Plan {
   Plan(const FbankSpec& spec, size_t window_length)

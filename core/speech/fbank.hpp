@@ -1,6 +1,7 @@
 // Log-mel frames of speech, by Kaldi's conventions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -13,6 +14,8 @@ struct FbankSpec {
   // In samples, rounded down.
   int64_t frame_length() const;
   int64_t frame_shift() const;
+  // Throws Error of a bin that would see none of so many frequencies.
+  [[noreturn]] void refuse_bin(int bin, size_t frequencies) const;
 };
 
 // Frame j is a function of samples [j shift, j shift + length) alone, bitwise, whatever comes with them.

@@ -145,8 +145,8 @@ bool Frontend::fits(const Waiting& waiting, SourceKind kind, int64_t units) cons
   return true;
 }
 
-int64_t Frontend::multiply_adds(int64_t rows) const {
-  int64_t all = out_.multiply_adds(rows);
+__int128 Frontend::multiply_adds(int64_t rows) const {
+  __int128 all = out_.multiply_adds(rows);
   for (size_t l = conv_.size(); l-- > 0; rows *= table_.stride_of(static_cast<int>(l)))
     all += conv_[l].multiply_adds(rows);
   return all;

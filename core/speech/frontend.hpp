@@ -31,7 +31,7 @@ class Frontend {
 
   const SpeechTable& table() const { return table_; }
   int64_t parameters() const { return parameters_; }
-  int64_t multiply_adds(int64_t rows) const;  // of its layers, for so many rows of the encoder
+  __int128 multiply_adds(int64_t rows) const;  // of its layers, for so many rows of the encoder
   // Frames, and rows of the encoder, of so many units; a unit is a sample or a frame.
   int64_t frames(SourceKind kind, int64_t units) const;
   int64_t rows(SourceKind kind, int64_t units) const;

@@ -42,11 +42,7 @@ std::vector<Triangle> triangles(const FbankSpec& spec, size_t points) {
       t.weights.push_back(std::min((hz - left) / (centre - left), (right - hz) / (right - centre)) * 2 /
                           (right - left));
     }
-    if (t.weights.empty())
-      fail(ATTN_INVALID,
-           "bins {} are too many for {} frequencies (window_ms {} at a sample_rate of {}): bin {} would be empty; take "
-           "fewer bins or a longer window",
-           spec.bins, points / 2, spec.window_ms, spec.sample_rate, bin + 1);
+    if (t.weights.empty()) spec.refuse_bin(bin, points / 2);
   }
   return made;
 }

@@ -87,9 +87,7 @@ class SteppedTokenizer : public Tokenizer {
   std::string detokenize(const int32_t* ids, size_t n) const override {
     std::vector<std::string> tokens;
     for (size_t i = 0; i < n; ++i) {
-      if (ids[i] < 0 || ids[i] >= size())
-        fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
-      const auto id = static_cast<size_t>(ids[i]);
+      const size_t id = checked(ids, i);
       if (!special_[id] && !tokens_[id].empty()) tokens.push_back(tokens_[id]);
     }
     steps_.decode(tokens);
@@ -287,11 +285,13 @@ class Reader {
     const JsonValue post = root_["post_processor"];
     Frame around = frame(post);
     if (!use_.end.empty()) around.end = named("end", use_.end, to);
-    if (around.end < 0)
-      fail(ATTN_INVALID, "{}: names no token that ends a text; the manifest's \"end\" says which", root_.path());
+    if (around.end < 0 && use_.ends)
+      fail(ATTN_INVALID, "{}: names no token that ends a text{}", root_.path(),
+           use_.target ? "; the manifest's \"end\" says which"
+                       : ": use another file, or end = false where sources of this model end with none");
     if (!use_.target && !use_.begin.empty()) around.before = {named("begin", use_.begin, to)};
     std::vector<int32_t> all = around.before;
-    all.push_back(around.end);
+    if (around.end >= 0) all.push_back(around.end);
     for (const int32_t id : all)
       if (id >= to.size() || to.token(id).empty()) post.wrong(fmt::format("has the id {}, which no token has", id));
     if (!use_.target) {

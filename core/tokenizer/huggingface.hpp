@@ -19,7 +19,7 @@ struct TokenizerUse {
   bool target = false;
   // Tokens that begin and end every text; empty: as the file frames texts.
   std::string begin, end;
-  bool ends = true;  // of a list of ids: false: it may be without the token that ends texts
+  bool ends = true;  // false: the file may be without the token that ends texts
   // Of SentencePiece's files: a JSON file of ids by token, and what has ids behind them; empty: the file's own ids.
   std::string ids;
   std::vector<std::string> more = {};

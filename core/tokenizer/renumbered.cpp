@@ -69,11 +69,8 @@ class Renumbered : public Tokenizer {
 
   std::string detokenize(const int32_t* ids, size_t n) const override {
     std::vector<std::string> tokens;
-    for (size_t i = 0; i < n; ++i) {
-      if (ids[i] < 0 || ids[i] >= size())
-        fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
-      if (!special_[static_cast<size_t>(ids[i])]) tokens.push_back(token(ids[i]));
-    }
+    for (size_t i = 0; i < n; ++i)
+      if (!special_[checked(ids, i)]) tokens.push_back(token(ids[i]));
     if (decode_bytes_) decode_bytes_(tokens);
     std::string text;
     for (const std::string& part : tokens) text += part;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/error.hpp"
+
 namespace attnkit::core {
 
 // Immutable: any thread.
@@ -23,6 +25,14 @@ class Tokenizer {
   virtual int32_t begin_id() const = 0;
   virtual int32_t end_id() const = 0;
   virtual const std::string& token(int32_t id) const = 0;
+
+ protected:
+  // The id of token i as an index.  Throws Error: outside.
+  size_t checked(const int32_t* ids, size_t i) const {
+    if (ids[i] < 0 || ids[i] >= size())
+      fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
+    return static_cast<size_t>(ids[i]);
+  }
 };
 
 }  // namespace attnkit::core

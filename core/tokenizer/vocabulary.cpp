@@ -117,9 +117,7 @@ void Vocabulary::fail_to_spell(std::string_view word, size_t column) const {
 std::string Vocabulary::detokenize(const int32_t* ids, size_t n) const {
   std::string text;
   for (size_t i = 0; i < n; ++i) {
-    if (ids[i] < 0 || ids[i] >= size())
-      fail(ATTN_INVALID, "token {} is {}; the vocabulary has ids 0 to {}", i, ids[i], size() - 1);
-    const std::string& token = tokens_[static_cast<size_t>(ids[i])];
+    const std::string& token = tokens_[checked(ids, i)];
     if (is_special(token)) continue;
     for (size_t from = 0; from < token.size();) {
       const size_t to = std::min(token.find(mark, from), token.size());

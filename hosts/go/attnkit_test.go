@@ -430,6 +430,32 @@ func TestStreamIsSimulate(t *testing.T) {
 	}
 }
 
+func TestStreamWaitsWhereTheSourceSoFarAllowsNoMore(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	toml := string(must[[]byte](t)(os.ReadFile(filepath.Join(folder, "model.toml")))) + "\n[stream]\nreplay = true\n[decode]\nmin_length = 90\n"
+	m := must[*attnkit.Model](t)(attnkit.FromText(r, toml, folder))
+	defer m.Close()
+	ids := source(t, m, english)
+	s := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	defer s.Close()
+	var read []int
+	last := 0
+	stream := s.Stream(attnkit.Units(units(ids)...), func(v attnkit.View) attnkit.Action {
+		if last = v.Read; last == 0 {
+			return attnkit.Read
+		}
+		return attnkit.Write
+	})
+	_, err := stream.Next(background)
+	for ; err == nil; _, err = stream.Next(background) {
+		read = append(read, last)
+	}
+	if !errors.Is(err, io.EOF) || len(read) != len(ids)*3/2+20 || !reflect.DeepEqual(read[20:25], []int{1, 2, 2, 3, 4}) {
+		t.Fatal(read, err)
+	}
+}
+
 // Units whose end comes alone, as that of a reader does, and without </s>.
 type ending struct{ attnkit.Arriving }
 

@@ -39,7 +39,7 @@ type ModelInfo struct {
 	Kind                     int
 	SourceVocab, TargetVocab int // 0 where the model has no such side
 	Outputs, MaxLength       int
-	BeginID, EndID           int32 // what begins a target, what ends source and target; -1: none
+	BeginID, EndID           int32 // what begins a target (of an encoder alone its [CLS] or <s>), what ends source and target; -1: none
 	Beams                    int
 	Parameters, StateBytes   uint64
 	// Of a model that takes speech, else 0.
@@ -343,8 +343,8 @@ func (m *Model) frames(samples []float32) (int, error) {
 	return int(n), err
 }
 
-// Tokenize returns the ids of a text, with what the vocabulary puts before it ([CLS], a language), without the token that
-// ends it.
+// Tokenize returns the ids of a text, of SourceSide with what the vocabulary puts before it ([CLS], a language), of
+// TargetSide without BeginID; without the token that ends it.
 func (m *Model) Tokenize(side int, text string) ([]int32, error) {
 	if err := upTo(TargetSide, named{"side", side}); err != nil {
 		return nil, err

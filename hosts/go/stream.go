@@ -124,7 +124,7 @@ type Stream struct {
 	waiting  Source
 	complete bool
 	tokens   []int32 // <s> and what was written
-	most     int
+	most     int     // tokens that the source so far allows, and 20 at least
 	done     error
 	logits   []float32
 }
@@ -132,18 +132,29 @@ type Stream struct {
 // Stream decodes a source while it arrives: Next takes units of it whenever policy answers Read.  For an empty session of one
 // row, which the stream then uses.
 func (s *Session) Stream(source Arriving, policy Policy) *Stream {
-	return &Stream{session: s, source: source, policy: policy, tokens: []int32{s.info.BeginID}, most: s.facts.MaxTarget,
+	return &Stream{session: s, source: source, policy: policy, tokens: []int32{s.info.BeginID}, most: 20,
 		logits: make([]float32, s.info.Outputs)}
 }
 
-// Next returns the next token; io.EOF behind </s>, at the limit of 1.5 times the source and 20, and at Stop.  After ctx's
-// error it may be called again.
+// Next returns the next token; io.EOF behind </s>, at the limit of 1.5 times the source and 20, and at Stop.  Where there are
+// as many tokens as the source so far allows, it is read on whatever the policy says.  After ctx's error it may be called again.
 func (t *Stream) Next(ctx context.Context) (int32, error) {
 	for t.done == nil {
 		if err := ctx.Err(); err != nil {
 			return -1, err
 		}
-		switch action := t.policy(t.view); {
+		full, err := t.full()
+		if err != nil {
+			t.done = err
+			return -1, err
+		}
+		action := Read
+		if !full {
+			action = t.policy(t.view)
+		}
+		switch {
+		case full && (t.view.Ended || t.view.Written >= t.session.facts.MaxTarget):
+			t.done = io.EOF
 		case action == Stop:
 			t.done = io.EOF
 		case action == Read && !t.view.Ended:
@@ -173,7 +184,7 @@ func (t *Stream) Next(ctx context.Context) (int32, error) {
 			}
 			t.tokens = append(t.tokens, id)
 			t.view.Written++
-			if id == t.session.info.EndID || t.view.Written >= t.most {
+			if id == t.session.info.EndID {
 				t.done = io.EOF
 			}
 			return id, nil
@@ -182,29 +193,44 @@ func (t *Stream) Next(ctx context.Context) (int32, error) {
 	return -1, t.done
 }
 
-func (t *Stream) write() (int32, error) {
-	if t.view.Read == 0 {
-		return -1, invalid("the policy wants to write before anything of the source was read: it must read first")
+// full says whether there are as many tokens as the source so far allows.
+func (t *Stream) full() (bool, error) {
+	longest := t.session.facts.MaxTarget
+	if t.most <= t.view.Written && t.view.Written < longest {
+		if err := t.handOver(); err != nil {
+			return false, err
+		}
+		described, err := t.session.state()
+		if err != nil {
+			return false, err
+		}
+		t.most = described.SourceLength*3/2 + 20
 	}
+	return t.view.Written >= t.most || t.view.Written >= longest, nil
+}
+
+// handOver gives the session what was read.
+func (t *Stream) handOver() error {
 	completes := t.view.Ended && !t.complete
 	if completes && !t.waiting.speech && len(t.waiting.ids) == 0 {
 		t.waiting.ids = append(t.waiting.ids, t.session.info.EndID) // the unit that was the last was read as if more came
 	}
 	if len(t.waiting.ids)+len(t.waiting.numbers) > 0 || completes {
 		if err := t.session.Read(t.waiting, t.view.Ended); err != nil {
-			return -1, err
+			return err
 		}
 		t.waiting.ids, t.waiting.numbers = nil, nil
 	}
-	if completes {
-		t.complete = true
-		described, err := t.session.state()
-		if err != nil {
-			return -1, err
-		}
-		if most := described.SourceLength*3/2 + 20; most < t.most {
-			t.most = most
-		}
+	t.complete = t.view.Ended
+	return nil
+}
+
+func (t *Stream) write() (int32, error) {
+	if t.view.Read == 0 {
+		return -1, invalid("the policy wants to write before anything of the source was read: it must read first")
+	}
+	if err := t.handOver(); err != nil {
+		return -1, err
 	}
 	if err := t.session.Step(t.tokens[len(t.tokens)-1], t.logits); err != nil {
 		return -1, err

@@ -33,8 +33,7 @@ const char* type_name(int type) {
   return type >= 0 && type < static_cast<int>(names.size()) ? names[static_cast<size_t>(type)] : "of another type";
 }
 
-// Attributes of a node.  The runtime does not say whether one is there, so that a failure to read it asks for the
-// other types as well: one that is there and of another type is no default.
+// Attributes of a node: one that is there and of another type is no default.
 class Attributes {
  public:
   Attributes(const Api& api, const KernelInfo* info) : api_(api), info_(info) {}
@@ -42,7 +41,7 @@ class Attributes {
   std::optional<int64_t> integer(const char* name) const {
     int64_t value = 0;
     if (ok(api_.attribute_int(info_, name, &value))) return value;
-    if (has_real(name) || has_text(name)) fail(ATTN_INVALID, "attribute \"", name, "\" must be an integer");
+    if (has(name)) fail(ATTN_INVALID, "attribute \"", name, "\" must be an integer");
     return {};
   }
 
@@ -54,9 +53,7 @@ class Attributes {
       value.resize(bytes - 1);
       return value;
     }
-    int64_t number = 0;
-    if (has_real(name) || ok(api_.attribute_int(info_, name, &number)))
-      fail(ATTN_INVALID, "attribute \"", name, "\" must be a string");
+    if (has(name)) fail(ATTN_INVALID, "attribute \"", name, "\" must be a string");
     return {};
   }
 
@@ -72,13 +69,10 @@ class Attributes {
     if (status) api_.release_status(status);
     return !status;
   }
-  bool has_real(const char* name) const {
-    float value = 0;
-    return ok(api_.attribute_float(info_, name, &value));
-  }
-  bool has_text(const char* name) const {
-    size_t bytes = 0;
-    return ok(api_.attribute_text(info_, name, nullptr, &bytes));
+  // The runtime has no such question, and fails to list an attribute's integers only where there is none.
+  bool has(const char* name) const {
+    size_t n = 0;
+    return ok(api_.attribute_ints(info_, name, nullptr, &n));
   }
 
   const Api& api_;
@@ -99,6 +93,20 @@ std::string listed(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : " ") + name;
   return text;
+}
+
+std::string shown(const std::vector<int64_t>& shape) {
+  std::ostringstream all;
+  all << "(";
+  for (size_t d = 0; d < shape.size(); ++d) all << (d ? ", " : "") << shape[d];
+  all << ")";
+  return all.str();
+}
+
+int64_t product(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t d : shape) n *= d;
+  return n;
 }
 
 // The process's, with the plugins of libattnkit's search path.  Never destroyed: kernels may outlive static objects,
@@ -177,18 +185,8 @@ struct Kernel::Given {
   int type = undefined;
   std::vector<int64_t> shape;
 
-  std::string text() const {
-    std::ostringstream all;
-    all << "(";
-    for (size_t d = 0; d < shape.size(); ++d) all << (d ? ", " : "") << shape[d];
-    all << ")";
-    return all.str();
-  }
-  int64_t size() const {
-    int64_t n = 1;
-    for (const int64_t d : shape) n *= d;
-    return n;
-  }
+  std::string text() const { return shown(shape); }
+  int64_t size() const { return product(shape); }
   double number(int64_t i) const {
     switch (type) {
       case i32:
@@ -201,15 +199,17 @@ struct Kernel::Given {
         return static_cast<const double*>(data)[i];
     }
   }
-  // n numbers; a single one is that of all.
+  // One for each row, in any shape, or of the shape (batch, rows); a single one is that of all.
   template <class T>
-  std::vector<T> numbers(int64_t n) const {
+  std::vector<T> numbers(const std::vector<int64_t>& wanted) const {
     const bool integers = type == i32 || type == i64, reals = type == f32 || type == f64;
     if (!integers && (std::is_integral_v<T> || !reals))
       fail(ATTN_INVALID, "input \"", *name, "\" is ", type_name(type), ": int32 or int64 is needed",
            std::is_integral_v<T> ? "" : ", or float32 or float64");
-    if (size() != n && size() != 1)
-      fail(ATTN_INVALID, "input \"", *name, "\" has shape ", text(), ": ", n, " numbers are needed, or one for all");
+    const int64_t n = product(wanted);
+    if (size() != 1 && (wanted.size() == 1 ? size() != n : shape != wanted))
+      fail(ATTN_INVALID, "input \"", *name, "\" has shape ", text(), ": ", shown(wanted),
+           " is needed, or one number for all");
     std::vector<T> values(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       const double x = number(size() == 1 ? 0 : i);
@@ -286,6 +286,11 @@ Kernel::Kernel(const Api& api, const KernelInfo* info) : api_(api) {
     if (is_written(*ports[p])) output_of_port_[p] = ports[p]->kind == ATTN_OUTPUT ? 0 : outputs++;
   if (outputs > 2 + max_carried)
     fail(ATTN_UNSUPPORTED, mechanism_, " carries ", outputs - 2, " sequences, and attnkit.Block at most ", max_carried);
+  size_t made = 0;
+  check(api.node_outputs(info, &made));
+  if (made > outputs)
+    fail(ATTN_INVALID, "the node has ", made, " outputs, and ", mechanism_, " gives at most ", outputs,
+         ", of which the second is the state: leave out the rest");
   for (size_t i = 0; i < names_.size(); ++i) {
     // A port comes before what else has its name.
     const auto port =
@@ -307,13 +312,13 @@ Kernel::Kernel(const Api& api, const KernelInfo* info) : api_(api) {
     if (input_of_port_[p] < 0 && !is_written(*ports[p]) && ports[p]->kind != ATTN_AUX_IN)
       fail(ATTN_INVALID, "port \"", ports[p]->name, "\" of ", mechanism_, " has no input: \"", listed(names_),
            "\" are named");
-  if (input_of_row_[state] >= 0 && !capacity_)
-    fail(ATTN_INVALID, "input \"state\" needs the attribute \"capacity\": the most keys that it holds");
-  if (input_of_row_[state] >= 0 && input_of_row_[q_pos] < 0 && input_of_row_[k_pos] < 0)
-    fail(ATTN_INVALID, "input \"state\" needs \"k_pos\": how many keys it holds");
-
   const auto has = [&](PerRow row) { return input_of_row_[row] >= 0; };
   const bool self = role_ != ATTN_DECODER_CROSS;
+  if (has(state) && !capacity_)
+    fail(ATTN_INVALID, "input \"state\" needs the attribute \"capacity\": the most keys that it holds");
+  if (has(state) && !has(k_pos) && !(self && has(q_pos)))
+    fail(ATTN_INVALID, "input \"state\" needs \"k_pos\": how many keys it holds");
+
   any_.struct_size = sizeof any_;
   any_.flags = (capacity_ ? ATTN_STREAM : 0) | (has(visible) ? ATTN_PREFIX : 0) |
                (has(q_total) || (self && has(k_total)) ? ATTN_KNOWS_Q_TOTAL : 0) |
@@ -410,21 +415,21 @@ attn_tensor Kernel::tensor(const Given& in, const attn_port& port) const {
 
 Kernel::Numbers Kernel::numbers(const Context* context, int64_t batch, int64_t queries) const {
   Numbers found;
-  const auto read = [&](PerRow own, PerRow other, auto& values, int64_t n) {
+  const auto read = [&](PerRow own, PerRow other, auto& values, const std::vector<int64_t>& wanted) {
     // In self attention queries and keys are one sequence: what is given for one counts for both.
     const bool both = role_ != ATTN_DECODER_CROSS && input_of_row_[own] < 0;
     const int index = input_of_row_[both ? other : own];
     if (index < 0) return;
     using Values = std::remove_reference_t<decltype(values)>;
-    values = given(context, index).template numbers<typename Values::value_type>(n);
+    values = given(context, index).template numbers<typename Values::value_type>(wanted);
   };
-  read(q_len, k_len, found.q_len, batch);
-  read(k_len, q_len, found.k_len, batch);
-  read(q_pos, k_pos, found.q_pos, batch);
-  read(k_pos, q_pos, found.k_pos, batch);
-  read(q_total, k_total, found.q_total, batch);
-  read(k_total, q_total, found.k_total, batch);
-  read(visible, visible, found.visible, batch * queries);
+  read(q_len, k_len, found.q_len, {batch});
+  read(k_len, q_len, found.k_len, {batch});
+  read(q_pos, k_pos, found.q_pos, {batch});
+  read(k_pos, q_pos, found.k_pos, {batch});
+  read(q_total, k_total, found.q_total, {batch});
+  read(k_total, q_total, found.k_total, {batch});
+  read(visible, visible, found.visible, {batch, queries});
   return found;
 }
 

@@ -46,9 +46,8 @@ struct Api {
   Status* (*dimensions)(const Shape*, int64_t*, size_t);
   Others<2> others_63;
   Status* (*tensor_shape)(const Value*, Shape**);  // 65
-  Others<19> others_66;
-  Status* (*attribute_float)(const KernelInfo*, const char* name, float*);  // 85
-  Status* (*attribute_int)(const KernelInfo*, const char* name, int64_t*);
+  Others<20> others_66;
+  Status* (*attribute_int)(const KernelInfo*, const char* name, int64_t*);  // 86
   // bytes: room on entry, length with the NUL on return; text NULL asks for that alone
   Status* (*attribute_text)(const KernelInfo*, const char* name, char* text, size_t* bytes);
   Others<1> others_88;
@@ -61,9 +60,13 @@ struct Api {
   void (*release_shape)(Shape*);  // 99
   Others<1> others_100;
   void (*release_domain)(Domain*);  // 101
-  Others<128> others_102;
+  Others<61> others_102;
+  // n as bytes above; none of an attribute of another type
+  Status* (*attribute_ints)(const KernelInfo*, const char* name, int64_t* values, size_t* n);  // 163
+  Others<66> others_164;
   Status* (*node_inputs)(const KernelInfo*, size_t*);  // 230
-  Others<13> others_231;
+  Status* (*node_outputs)(const KernelInfo*, size_t*);
+  Others<12> others_232;
   Status* (*node_name)(const KernelInfo*, char* text, size_t* bytes);  // 244, as attribute_text
   Others<29> others_245;
   Status* (*parallel_for)(const Context*, void (*run)(void*, size_t), size_t n, size_t batches, void*);  // 274
@@ -74,12 +77,13 @@ ATTNKIT_ORT_AT(create_domain, 26);
 ATTNKIT_ORT_AT(tensor_data, 51);
 ATTNKIT_ORT_AT(element_type, 60);
 ATTNKIT_ORT_AT(tensor_shape, 65);
-ATTNKIT_ORT_AT(attribute_float, 85);
+ATTNKIT_ORT_AT(attribute_int, 86);
 ATTNKIT_ORT_AT(outputs, 89);
 ATTNKIT_ORT_AT(output, 91);
 ATTNKIT_ORT_AT(release_status, 93);
 ATTNKIT_ORT_AT(release_shape, 99);
 ATTNKIT_ORT_AT(release_domain, 101);
+ATTNKIT_ORT_AT(attribute_ints, 163);
 ATTNKIT_ORT_AT(node_inputs, 230);
 ATTNKIT_ORT_AT(node_name, 244);
 ATTNKIT_ORT_AT(parallel_for, 274);

@@ -1,8 +1,6 @@
 // cosformer against its own float64 form, called through the ABI.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "reference.hpp"
 #include "support/golden.hpp"
 #include "support/gradient.hpp"

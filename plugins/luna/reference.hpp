@@ -86,17 +86,16 @@ inline double activation(const std::string& map, double x) {
 inline Matrix causal(const Matrix& pq, const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& pk,
                      const std::string& map) {
   const double scale = 1 / std::sqrt(static_cast<double>(k[0].size()));
-  Matrix out;
+  Matrix out, a;  // [s][r]
   for (size_t t = 0; t < q.size(); ++t) {
     const double seen = static_cast<double>(t + 1);
-    Matrix a;  // [s][r]
-    for (size_t s = 0; s <= t; ++s) {
-      a.emplace_back();
-      for (const auto& row : pq) a.back().push_back(activation(map, scale * dot(pk[s], row)));
-    }
+    a.emplace_back();
+    for (const auto& row : pq) a.back().push_back(activation(map, scale * dot(pk[t], row)));
     Row w(pq.size());
-    for (size_t r = 0; r < pq.size(); ++r)
-      for (size_t s = 0; s <= t; ++s) w[r] += a[s][r] * scale * dot(q[t], k[s]) / seen;
+    for (size_t s = 0; s <= t; ++s) {
+      const double product = dot(q[t], k[s]);
+      for (size_t r = 0; r < pq.size(); ++r) w[r] += a[s][r] * scale * product / seen;
+    }
     if (!w.empty()) w = softmax(w);
     out.emplace_back(v[0].size());
     for (size_t r = 0; r < pq.size(); ++r)

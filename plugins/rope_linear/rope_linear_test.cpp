@@ -1,8 +1,6 @@
 // rope_linear against its own float64 form, called through the ABI.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "reference.hpp"
 #include "support/cost.hpp"
 #include "support/golden.hpp"

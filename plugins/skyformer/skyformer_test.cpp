@@ -100,8 +100,8 @@ TEST(Skyformer, IteratesAsOftenAsToldWithAnyGamma) {
 // Many samples of few rows: A_X is as singular as can be, and gamma alone makes M regular.
 TEST(Skyformer, SurvivesRowsThatAreSampledAgainAndAgain) {
   double worst = 0;
-  for (const int64_t n : {1, 2, 5, 10})
-    for (const int64_t iterations : {6, 12, 16}) worst = worse(worst, check(n, {.iterations = iterations}));
+  for (const int64_t n : {1, 10})
+    for (const int64_t iterations : {6, 16}) worst = worse(worst, check(n, {.iterations = iterations}));
   record_error(worst);
 }
 

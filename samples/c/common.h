@@ -56,7 +56,7 @@ typedef struct opened {
 /* The model of the first argument, the second argument's ids; streaming: so that a source may grow. */
 static inline opened open_model(char** argv, int streaming) {
   opened o = {.info = {.struct_size = sizeof o.info}};
-  char *toml = contents(argv[1], NULL), *dir = malloc(strlen(argv[1]) + 3), *slash;
+  char *toml = contents(argv[1], NULL), *dir = malloc(strlen(argv[1]) + 3), *slash, *line = strchr(toml, '\n');
   attnkit_runtime* runtime = NULL;
   uint64_t n = 0;
   if (!dir) exit(1);
@@ -65,8 +65,8 @@ static inline opened open_model(char** argv, int streaming) {
     slash[slash == dir] = '\0'; /* that of /model.toml stays */
   else
     strcpy(dir, ".");
-  if (streaming && !strstr(toml, "\n[stream]") && (toml = realloc(toml, strlen(toml) + 40)))
-    strcat(toml, "\n[stream]\nreplay = true\n");
+  while (line && strncmp(line + strspn(line, " \t\r\n"), "[stream]", 8) != 0) line = strchr(line + 1, '\n');
+  if (streaming && !line && (toml = realloc(toml, strlen(toml) + 40))) strcat(toml, "\n[stream]\nreplay = true\n");
   check(attnkit_runtime_create(NULL, &runtime, &err));
   check(attnkit_model_create(runtime, toml, dir, NULL, 0, &o.model, &err));
   attnkit_runtime_destroy(runtime); /* the model keeps it */

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 #include <stdexcept>
 
 struct Opened {
@@ -39,8 +40,10 @@ inline int failed(const std::exception& e) {
 // The model of the first argument and the second argument's ids; streaming: so that a source may grow.
 inline Opened open(char** argv, bool streaming = false) {
   const attnkit::Runtime runtime;
-  std::string toml = contents(argv[1]);
-  if (streaming && toml.find("\n[stream]") == std::string::npos) toml += "\n[stream]\nreplay = true\n";
+  std::string toml = contents(argv[1]), line;
+  for (std::istringstream lines(toml); streaming && std::getline(lines >> std::ws, line);)
+    streaming = !line.starts_with("[stream]");
+  if (streaming) toml += "\n[stream]\nreplay = true\n";
   attnkit::Model model(runtime, toml, std::filesystem::path(argv[1]).parent_path().string());
   attnkit::Ids ids = model.tokenize(attnkit::Side::source, argv[2]);
   ids.push_back(model.info().end_id);

@@ -1,6 +1,7 @@
 """The common part of the samples."""
 
 import pathlib
+import re
 import sys
 
 import attnkit
@@ -10,7 +11,7 @@ def opened(streaming=False):
     """The model of the first argument and the second argument's ids; streaming: so that a source may grow."""
     path = pathlib.Path(sys.argv[1])
     toml = path.read_text(encoding="utf-8")
-    if streaming and "\n[stream]" not in toml:
+    if streaming and not re.search(r"\n\s*\[stream\]", toml):
         toml += "\n[stream]\nreplay = true\n"
     model = attnkit.Model.from_text(attnkit.Runtime(), toml, path.parent)
     return model, [*model.tokenize(attnkit.SOURCE, sys.argv[2]), model.info.end_id]

@@ -6,7 +6,7 @@ use std::path::Path;
 pub fn open(streaming: bool) -> Result<(Model, Vec<i32>)> {
     let (path, phrase) = (argument(1), argument(2));
     let mut toml = std::fs::read_to_string(&path).expect("the manifest can be read");
-    if streaming && !toml.contains("\n[stream]") {
+    if streaming && !toml.lines().any(|line| line.trim_start().starts_with("[stream]")) {
         toml += "\n[stream]\nreplay = true\n";
     }
     let model = Model::from_text(&Runtime::new()?, &toml, Path::new(&path).parent().unwrap_or_else(|| Path::new(".")))?;

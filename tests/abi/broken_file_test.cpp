@@ -82,6 +82,10 @@ TEST(BrokenFile, OtherClassMachineOrderAndType) {
 #endif
   const auto order = refusal_with([](Elf64_Ehdr& h) { h.e_ident[EI_DATA] = ELFDATA2MSB; });
   EXPECT_EQ(order, "is built for a machine of the other byte order");
+  const auto no_class = refusal_with([](Elf64_Ehdr& h) { h.e_ident[EI_CLASS] = 0; });
+  EXPECT_EQ(no_class, "is damaged: its ELF header has class 0 and byte order 1");
+  const auto no_order = refusal_with([](Elf64_Ehdr& h) { h.e_ident[EI_DATA] = 7; });
+  EXPECT_EQ(no_order, "is damaged: its ELF header has class 2 and byte order 7");
   const auto object = refusal_with([](Elf64_Ehdr& h) { h.e_type = ET_REL; });
   EXPECT_EQ(object, "is no shared library (ELF type 1, not 3)");
 }

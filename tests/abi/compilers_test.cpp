@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
 #include <thread>
 

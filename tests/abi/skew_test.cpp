@@ -1,7 +1,6 @@
 // Plugins of other versions work or are refused with a sentence, and broken ones cannot get past core.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <map>
 #include <vector>
 

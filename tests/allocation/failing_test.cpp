@@ -4,6 +4,7 @@
 #include <attnkit/attnkit.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -59,7 +60,7 @@ class Failing : public testing::TestWithParam<bool> {
   }
 
   // begin makes what the call needs, end destroys all of it and what the call made.
-  // Of many calls that are nearly alike every `step`th allocation is enough.
+  // Of many calls that are nearly alike every `step`th allocation is enough, but for ATTNKIT_EVERY_ALLOCATION.
   void expect_every_failure(const char* what, const Call& call, const std::function<void()>& begin,
                             const std::function<void()>& end, int64_t step = 1) {
     const auto attempt = [&](int64_t n, attn_error& error) {
@@ -75,6 +76,7 @@ class Failing : public testing::TestWithParam<bool> {
     error.struct_size = sizeof error;
     ASSERT_EQ(attempt(-1, error), ATTN_OK) << what << ": " << error.message;
     end();
+    if (std::getenv("ATTNKIT_EVERY_ALLOCATION")) step = 1;
     int64_t n = 0, refused = 0;
     for (bool whole = false; !whole; n += step) {
       const int64_t before = blocks;
@@ -122,11 +124,12 @@ class Failing : public testing::TestWithParam<bool> {
 
   // A call that makes one thing.
   template <class T>
-  void expect_every_failure(const char* what, const std::function<int32_t(T**, attn_error*)>& call,
-                            void (*destroy)(T*)) {
+  void expect_every_failure(const char* what, const std::function<int32_t(T**, attn_error*)>& call, void (*destroy)(T*),
+                            int64_t step = 1) {
     T* made = nullptr;
     expect_every_failure(
-        what, [&](attn_error* error) { return call(&made, error); }, [&] { made = nullptr; }, [&] { destroy(made); });
+        what, [&](attn_error* error) { return call(&made, error); }, [&] { made = nullptr; }, [&] { destroy(made); },
+        step);
   }
 
   static inline int64_t points = 0;
@@ -267,6 +270,114 @@ TEST_P(Failing, SessionsReadAndWrite) {
   attnkit_model_destroy(model);
 }
 
+TEST_P(Failing, RowsAreReorderedAllAtOnce) {
+  attnkit_model* const model = loaded();
+  std::vector<int32_t> source = {3, 4, 5, 6, 2}, target = {1, 3, 4, 1, 4, 5, 1, 5, 6, 1, 6, 3};
+  const attn_tensor text = ids_of(source);
+  attn_tensor tokens = ids_of(target);
+  tokens.shape[0] = 4;
+  tokens.shape[1] = tokens.stride[0] = 3;
+  const uint32_t parents[] = {3, 3, 3, 0};
+  attnkit_session* session = nullptr;
+  int32_t said = ATTN_OK;
+  const auto saved = [&] {
+    attnkit_blob* blob = nullptr;
+    EXPECT_EQ(attnkit_session_save(session, &blob, nullptr), ATTN_OK);
+    uint64_t bytes = 0;
+    const auto* const data = static_cast<const char*>(attnkit_blob_data(blob, &bytes));
+    std::string all(data, bytes);
+    attnkit_blob_destroy(blob);
+    return all;
+  };
+  const auto begin = [&] {
+    ASSERT_EQ(attnkit_session_create(model, 4, &session, nullptr), ATTN_OK);
+    ASSERT_EQ(attnkit_session_read(session, &text, 1, nullptr), ATTN_OK);
+    ASSERT_EQ(attnkit_session_write(&session, 1, &tokens, nullptr, nullptr, nullptr), ATTN_OK);
+  };
+  begin();
+  const std::string before = saved();
+  attnkit_session_destroy(session);
+  expect_every_failure(
+      "reorder", [&](attn_error* error) { return said = attnkit_session_reorder(session, parents, error); }, begin,
+      [&] {
+        EXPECT_EQ(saved() == before, said != ATTN_OK);
+        attnkit_session_destroy(session);
+      });
+  attnkit_model_destroy(model);
+}
+
+// A call of one token that failed, made again, goes on as if nothing had been, or its session says that it is lost.
+TEST_P(Failing, OutputsGoOnOrAreRefused) {
+  constexpr uint64_t width = 16;
+  std::vector<int32_t> sources[] = {{3, 4, 5, 6, 2}, {6, 3, 2}}, ids(2 * width), outputs[2];
+  std::vector<uint64_t> lengths(2);
+  std::vector<attnkit_session*> all(2), live;
+  int32_t said = ATTN_OK;
+  attn_error error{};
+  error.struct_size = sizeof error;
+  const auto call = [&](attn_error* err) {
+    return said = attnkit_sessions_generate(live.data(), static_cast<uint32_t>(live.size()), 8, 1, ids.data(), width,
+                                            lengths.data(), err);
+  };
+  const auto take = [&] {
+    for (size_t i = live.size(); i-- > 0;) {
+      if (lengths[i] == 0) continue;
+      const auto first = ids.begin() + static_cast<int64_t>(i * width);
+      outputs[live[i] == all[1]].assign(first, first + static_cast<int64_t>(lengths[i]));
+      live.erase(live.begin() + static_cast<int64_t>(i));
+    }
+  };
+  const auto go_on = [&](int64_t steps) {
+    for (; said == ATTN_OK && steps != 0 && !live.empty(); --steps)
+      if (call(&error) == ATTN_OK) take();
+  };
+  for (const char* name : {"softmax", "relu"})
+    for (const uint32_t rows : {1u, 3u}) {
+      attnkit_model* const model = loaded(std::regex_replace(std::string(manifest), std::regex("s4d"), name) +
+                                          "[decode]\nmin_length = 5\nno_repeat = 2\nrepetition_penalty = 1.3\n");
+      const auto begin = [&] {
+        for (size_t i = 0; i < 2; ++i) {
+          const attn_tensor text = ids_of(sources[i]);
+          ASSERT_EQ(attnkit_session_create(model, rows, &all[i], nullptr), ATTN_OK);
+          ASSERT_EQ(attnkit_session_read(all[i], &text, 1, nullptr), ATTN_OK);
+        }
+        live = all;
+        said = ATTN_OK;
+      };
+      const auto end = [&] {
+        for (attnkit_session* s : all) attnkit_session_destroy(s);
+      };
+      begin();
+      go_on(-1);
+      ASSERT_EQ(said, ATTN_OK) << error.message;
+      const std::vector<int32_t> expected[] = {outputs[0], outputs[1]};
+      end();
+      int32_t lost = 0;
+      for (const int64_t before : {0, 1, 3})
+        expect_every_failure(
+            name, call,
+            [&] {
+              begin();
+              go_on(before);
+            },
+            [&] {
+              if (said == ATTN_OK) take();
+              said = ATTN_OK;
+              go_on(-1);
+              if (said == ATTN_INVALID) {
+                ++lost;
+                EXPECT_NE(std::string(error.message).find("failed half way"), std::string::npos) << error.message;
+              } else {
+                EXPECT_EQ(said, ATTN_OK) << error.message;
+                for (size_t i = 0; i < 2; ++i) EXPECT_EQ(outputs[i], expected[i]) << name << ", " << rows << " rows";
+              }
+              end();
+            });
+      if (name == std::string("softmax")) EXPECT_EQ(lost, 0) << "its states rewind";
+      attnkit_model_destroy(model);
+    }
+}
+
 // Where states rewind a write that failed can be made again; elsewhere its session says that it is lost.
 TEST_P(Failing, WritesAreMadeAgainOrRefused) {
   std::vector<int32_t> source = {3, 4, 5, 6, 2}, target = {1, 4, 5};
@@ -314,7 +425,7 @@ TEST_P(Failing, WritesAreMadeAgainOrRefused) {
 TEST_P(Failing, RuntimesAreMade) {
   expect_every_failure<attnkit_runtime>(
       "runtime", [](attnkit_runtime** made, attn_error* error) { return attnkit_runtime_create(nullptr, made, error); },
-      attnkit_runtime_destroy);
+      attnkit_runtime_destroy, 13);
 }
 
 TEST_P(Failing, EveryMechanismIsLoadedAndRuns) {
@@ -332,7 +443,7 @@ TEST_P(Failing, EveryMechanismIsLoadedAndRuns) {
         [&](attnkit_model** made, attn_error* error) {
           return attnkit_model_create(runtime_, text.c_str(), folder_.c_str(), nullptr, 0, made, error);
         },
-        attnkit_model_destroy);
+        attnkit_model_destroy, 7);
     expect_every_failure(
         "forward",
         [&](attn_error* error) { return attnkit_model_forward(model, &from, nullptr, &to, nullptr, &logits, error); },
@@ -401,8 +512,13 @@ TEST_P(Failing, SourcesGrow) {
     attnkit_session_destroy(session);
     session = nullptr;
   };
+  int32_t said = ATTN_OK;
   expect_every_failure(
-      "read first", [&](attn_error* error) { return attnkit_session_read(session, &first, 0, error); }, create, end);
+      "read first", [&](attn_error* error) { return said = attnkit_session_read(session, &first, 0, error); }, create,
+      [&] {
+        if (said != ATTN_OK) EXPECT_EQ(attnkit_session_read(session, &first, 0, nullptr), ATTN_OK) << "again";
+        end();
+      });
   expect_every_failure(
       "read last", [&](attn_error* error) { return attnkit_session_read(session, &last, 1, error); }, read, end);
   attnkit_stream_options options{};

@@ -12,6 +12,8 @@ import tiny_model
 from command import COMMAND
 from recordings import FIRST_ROW, MODEL, ROW, AudioTest, noise, raw, sine
 
+WHISPER = MODEL.with_name("whisper.toml")
+
 
 class Live(AudioTest):
     def test_is_what_a_file_gives(self):
@@ -21,6 +23,16 @@ class Live(AudioTest):
                          ["--policy", "wait-k:2", "--chunk-ms", 30]):
                 spoken = self.stream("--audio", "-", *more, stdin=raw(samples))
                 self.assertEqual(spoken.out, self.stream("--audio", path, *more).out)
+
+    def test_whole_recordings_are_what_a_file_gives(self):
+        for count in (1, 500, 1000, 16000):
+            path = self.wav("one.wav", noise(count))
+            spoken, whole = (self.run_ok("stream", WHISPER, "--policy", "offline", "--json", "--audio", source, stdin=raw(noise(count))).json()
+                             for source in ("-", path))
+            for key in ("output", "tokens", "finished"):
+                self.assertEqual(spoken["results"][0][key], whole["results"][0][key], count)
+        refused = self.run_code(6, "stream", WHISPER, "--policy", "offline", "--audio", "-", stdin=b"")
+        self.assertIn("0 samples are less than the 1", refused.err)
 
     def test_logs(self):
         path, spoken = self.wav("one.wav", noise(16000)), self.folder / "one.raw"

@@ -94,10 +94,6 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", **options, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **options)
 
-    def screenshot(self, path):
-        """Of what is in view."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
-
     def pdf(self, path):
         self.call("Emulation.setEmulatedMedia", media="print", features=[])
         path.write_bytes(base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]))

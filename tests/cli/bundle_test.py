@@ -97,7 +97,8 @@ class Models(Bundles):
         (model.parent / "weights").mkdir()
         (model.parent / "tiny.safetensors").rename(model.parent / "weights" / "model.toml")
         licences = {"LICENSE", "LICENCE.Apache-2.0", "COPYING_2", "license.model.txt"}
-        for name in ("weights/NOTICE.txt", "weights/license.md", "weights/LICENSE", "licensee.txt", *licences):
+        others = ("licensee.txt", "notice.tsv", "NOTICE_OF.py", "weights/license.safetensors")
+        for name in ("weights/NOTICE.txt", "weights/license.md", "weights/LICENSE", *others, *licences):
             (model.parent / name).write_text(name)
         text = model.read_text().replace("tiny.safetensors", "weights/model.toml")
         for name in ("en", "de"):

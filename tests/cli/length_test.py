@@ -41,7 +41,7 @@ class Beyond(CommandTest):
     def test_tokens_beyond_are_counted_and_reported(self):
         for beyond in ("clamp", "saturate"):
             model = self.model(beyond, length("fixed", "length = 3\n"))
-            for command in (["run", model], ["stream", model, "--policy", "offline"]):
+            for command in (["run", model], ["run", model, "--beams", 3], ["stream", model, "--policy", "offline"]):
                 result = self.run_ok(*command, *[o for t in TEXTS for o in ("--text", t)], "--limit", 8, "--json")
                 document = result.json()
                 for r in document["results"]:

@@ -241,7 +241,7 @@ def document():
         "refused": [{"block": "encoder.self", "choice": "s4d", "reason": "s4d is causal; encoder.self is not"}],
         "version": "0.1.0", "command": command, "seconds": 41.6, "date": "2026-11-22",
         "model": {"name": "numbers-en-de", "kind": "encoder-decoder", "head": {"type": "lm"},
-                  "manifest": "samples/models/numbers-en-de/model.toml", "manifest_sha256": digest("manifest"),
+                  "manifest": "samples/models/numbers-en-de/model.toml",
                   "weights_sha256": digest("weights"), "data_sha256": digest("data"), "test_sha256": digest("test"),
                   "encoder_layers": 3, "decoder_layers": 3},
         "machine": {"cpu": "AMD EPYC 7B13", "processors": 2, "threads": 1, "compiler": "gcc 12.2.0",

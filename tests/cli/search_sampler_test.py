@@ -55,24 +55,6 @@ class Sampler(SearchTest):
         self.assertGreater(max(layers.values()), 1)
         self.assertEqual([u["name"] for u in self.asked()[0]["units"]], [f"{role}.{n + 1}" for role in ROLES for n in range(layers[role])])
 
-    def test_nothing_is_tried_twice(self):
-        self.search(*self.options("repeats"))
-        self.check_result(self.result())
-        nexts = self.asked()[1:]
-        self.assertEqual(len(nexts), 101)  # a hundred repeats in a row end it
-        for before, after in zip(nexts[1:], nexts[2:]):
-            self.assertEqual(after["finished"], before["finished"][:1], "a repeat is answered")
-        keys = [line["key"] for line in self.journal()[1:] if not line["key"].startswith("describe")]
-        self.assertEqual(len(keys), len(set(keys)))
-
-    def test_ends_with_the_space_and_when_the_sampler_has_no_more(self):
-        self.search(*self.options("done"))
-        self.assertEqual(len(self.asked()), 3)
-        self.check_result(self.result())
-        self.out = self.folder / "whole"
-        self.search(*self.options())
-        self.assertEqual(len(self.placements()), 8)
-
     def test_a_journal_serves_both(self):
         self.search(*self.options("random", "--trials", "6"))
         before = self.journal()
@@ -119,11 +101,7 @@ class Sampler(SearchTest):
         self.fail("nothing within 30 s")
 
     def test_what_fails_is_said_and_loses_nothing(self):
-        for mode, said in (
-                ("dies", "ended with code 1; what it printed is in "), ("garbage", "sent no JSON, but "), ("refuses", "this space is not to my taste"),
-                ("unknown", 'proposed "nope" for encoder.self, where the space has ["softmax","relu"]'),
-                ("lacking", 'proposed {"encoder.self":"softmax"}, which is no object with the 3 names of the space'),
-                ("many", "sent "), ("list", 'sent no list "placements"'), ("silent", "no reply within 2 s")):
+        for mode, said in (("dies", "ended with code 1; what it printed is in "), ("silent", "no reply within 2 s")):
             self.log.unlink(missing_ok=True)
             self.out = self.folder / mode
             err = self.search(*self.options(mode, "--trial-timeout", "2" if mode == "silent" else "60"), code=6).err

@@ -37,7 +37,7 @@ class Search(SearchTest):
     def search_by(self, strategy, model, *options):
         """Returns the result of a search that is checked and has a winner."""
         out = self.folder / f"out-{len(list(self.folder.iterdir()))}"
-        self.search("--strategy", *strategy, *options, model=model, out=out)
+        self.said = self.search("--strategy", *strategy, *options, model=model, out=out).out
         document = self.result(out)
         self.check_result(document)
         self.assertTrue((out / "winner.toml").exists())
@@ -130,8 +130,14 @@ class Texts(Search):
         data = "".join(f"{t}\t{n % tiny_model.CLASSES}\n" for n, t in enumerate(texts(30)))
         model = self.tiny("encoder", search_table({"encoder.self": NAMES}), kind="encoder", head="classifier", data=data)
         for strategy in STRATEGIES:
-            document, _ = self.search_by(strategy, model)
+            document, out = self.search_by(strategy, model)
             self.assertEqual(document["settings"]["metric"], "accuracy")
+            head = document["model"]["head"]
+            self.assertEqual((head["type"], head["classes"]), ("classifier", tiny_model.CLASSES))
+            self.assertIn(" accuracy, %", self.said)
+            self.assertNotIn("token accuracy", self.said + (out / "report.html").read_text())
+            if "nothing that was tried" not in document["answer"]["text"]:
+                self.assertIn("prefill throughput", document["answer"]["text"])
 
     def test_language_model_by_every_strategy(self):
         model = self.tiny("decoder", search_table({"decoder.self": NAMES}), kind="decoder",

@@ -6,9 +6,8 @@ import shutil
 import subprocess
 import unittest
 
-import tiny_model
 from command import COMMAND, SAMPLE
-from search_support import SearchTest, quick, search_table, texts
+from search_support import SearchTest, quick
 
 
 class Strategies(SearchTest):
@@ -74,29 +73,6 @@ class Strategies(SearchTest):
         self.assertGreater(len(both), 4)  # timings decide which of the others are measured on all lists
         for id in both:
             self.assertEqual(qualities[0][id], qualities[1][id])
-
-
-class Kinds(SearchTest):
-    def test_decoder(self):
-        model = self.tiny("decoder", search_table({"decoder.self": ["softmax", "relu", "leap"]}), kind="decoder",
-                          data="".join(t + "\n" for t in texts(30)))
-        self.search(model=model)
-        self.check_result(self.result())
-        self.assertEqual(self.result()["settings"]["metric"], "perplexity")
-
-    def test_classifier(self):
-        data = "".join(f"{t}\t{n % tiny_model.CLASSES}\n" for n, t in enumerate(texts(30)))
-        model = self.tiny("encoder", search_table({"encoder.self": ["softmax", "relu", "leap"]}), kind="encoder",
-                          head="classifier", data=data)
-        said = self.search(model=model)
-        self.check_result(self.result())
-        self.assertEqual(self.result()["settings"]["metric"], "accuracy")
-        head = self.result()["model"]["head"]
-        self.assertEqual((head["type"], head["classes"]), ("classifier", tiny_model.CLASSES))
-        self.assertIn(" accuracy, %", said.out)
-        self.assertNotIn("token accuracy", said.out + (self.out / "report.html").read_text())
-        self.assertIn("prefill throughput", self.result()["answer"]["text"] + "prefill throughput"
-                      if "nothing that was tried" in self.result()["answer"]["text"] else self.result()["answer"]["text"])
 
     def test_bleu(self):
         # Three rungs, so that placements are compared on examples that the homogeneous ones skip.

@@ -22,13 +22,21 @@ class Usage(SearchTest):
         model = self.tiny("own", search_table(SPACE, baseline=None), attention='default = "leap"')
         self.search("--space", "encoder.self=all", "--space", "decoder.self=all", model=model)
         self.assertEqual(self.result()["settings"]["baseline"], "encoder.self=leap decoder.self=leap decoder.cross=softmax")
+        model = self.tiny("options", search_table(SPACE, baseline=None), attention='default = "softmax"\n"decoder.self" = { use = "local", window = 7 }')
+        self.search("--space", "decoder.self=all", "--space", "encoder.self=softmax", model=model, out=self.folder / "of options")
+        self.assertIn("decoder.self=local{window = 7}", self.result(self.folder / "of options")["settings"]["baseline"])
 
     def test_lengths_beyond_the_models(self):
         model = self.tiny("short", search_table(SPACE))
         model.write_text(model.read_text().replace("decoder = { layers = 1,", "decoder = { layers = 1, max_length = 48,"))
         said = self.search("--length", 64, "--lengths", 64, code=2, model=model)
         self.assertIn("attnkit: length 64 is beyond the model's max_length 48: choose --length N of at most 48\n", said.err)
-        self.search("--length", 48, "--lengths", 48, model=model)  # nothing was measured, so nothing stands in the way
+        self.search("--length", 48, "--lengths", "48,64", model=model)  # nothing was measured, so nothing stands in the way
+        result = self.result()
+        winner = next(p for p in result["placements"] if p["id"] == result["answer"]["placement"])
+        self.assertEqual((result["settings"]["lengths"], [at["length"] for at in winner["cost"]["untimed"]]), ([48, 64], [64]))
+        said = self.search("--length", 2 ** 20, "--lengths", 16, "--trial-memory", "64MiB", code=2, out=self.folder / "much")
+        self.assertIn("which cannot be larger (needs more than the 64.0 MiB of --trial-memory): choose --length N of at most ", said.err)
 
     def test_a_role_that_is_left_out_stays_as_it_is(self):
         model = self.tiny("plain", "")

@@ -72,7 +72,7 @@ class Usage(CommandTest):
                 ("--json and --csv exclude each other", "inspect", SAMPLE, "--attention", "encoder.self.1", "--text", "one", "--json", "--csv"),
                 ("RESULT is standard input: say with --output", "report", "-"),
                 ("--table goes with neither --output nor --json", "report", "-", "--table", "--json"),
-                ("--json and --output - both want", "report", "-", "--json", "-o", "-"),
+                ("--json writes to standard output, so --output cannot", "report", "-", "--json", "-o", "-"),
                 ("--file and --target-file cannot both be standard input", "run", SAMPLE, "--file", "-", "--target-file", "-"),
                 ("--target and --target-file exclude each other", "run", SAMPLE, "--text", "one", "--target", "zwei", "--target-file", winner),
                 (f'"{winner}" is a file that this search would write', "search", winner, "-o", self.folder),

@@ -4,7 +4,6 @@
 
 #include "cuda/emulator/cudnn.hpp"
 #include "cuda/halves.hpp"
-#include "support/refusal.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
@@ -15,7 +14,8 @@ namespace {
 class Cudnn : public testing::Test {
  protected:
   const attn_plugin& cuda = load(ATTNKIT_EMULATED_DIR "/softmax.so");
-  const InType f16{kTypes[0]};
+  const Type& f16 = all_halves()[0];
+  const InType chosen{f16};
   ~Cudnn() override { emulator::set_cudnn_has_device(true); }
 
   // Executions of one run.
@@ -49,17 +49,12 @@ TEST_F(Cudnn, ComputesGradients) {
     Call call;
     call.q_len = {9, 3};
     call.k_len = {0, 7};
-    const auto round_all = [](Array& to) {
-      to.set([&, before = to](int64_t b, int64_t h, int64_t i, int64_t c) {
-        return kTypes[0].rounded(before.at(b, h, i, c));
-      });
-    };
     const auto gradients = [&](const Mechanism& mech, size_t skipped) {
       Inputs in(mech, 2, 9, 7, 1);
-      for (Array& port : in.arrays) round_all(port);
+      for (Array& port : in.arrays) round_numbers(port, f16);
       Training<float> training(in, 0, call);
       Gradients<float> all = training.gradients();
-      round_all(all[static_cast<size_t>(mech.output())]);
+      round_numbers(all[static_cast<size_t>(mech.output())], f16);
       if (skipped < 3) all[skipped] = {};
       training.backward(all);
       return all;
@@ -76,8 +71,8 @@ TEST_F(Cudnn, ComputesGradients) {
     const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/softmax.so"), block);
     unsetenv("ATTNKIT_CUDA_TYPE");
     const Gradients<float> want = gradients(here, 3);
-    setenv("ATTNKIT_CUDA_TYPE", kTypes[0].name, 1);
-    for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), kTypes[0].gate) << p << " of " << width;
+    setenv("ATTNKIT_CUDA_TYPE", f16.name, 1);
+    for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), f16.gate) << p << " of " << width;
   }
 }
 
@@ -86,10 +81,7 @@ TEST_F(Cudnn, LeavesPositionsToOurKernels) {
   const attn_block block = make_block(ATTN_DECODER_SELF, true, 2, 16, 16);
   const auto gradients = [&](const Mechanism& mech, Array& out) {
     Inputs in(mech, 1, 6, 9, 1);
-    for (Array& port : in.arrays)
-      port.set([&, before = port](int64_t b, int64_t h, int64_t i, int64_t c) {
-        return kTypes[0].rounded(before.at(b, h, i, c));
-      });
+    for (Array& port : in.arrays) round_numbers(port, f16);
     Call call;
     call.q_pos = {3};
     Training<float> training(in, 0, call);
@@ -105,8 +97,8 @@ TEST_F(Cudnn, LeavesPositionsToOurKernels) {
   EXPECT_EQ(before, emulator::cudnn_executions());
   unsetenv("ATTNKIT_CUDA_TYPE");
   const Gradients<float> want = gradients(here, want_out);
-  EXPECT_LE(rms_ratio(got_out, want_out), kTypes[0].gate);
-  for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), kTypes[0].gate) << p;
+  EXPECT_LE(rms_ratio(got_out, want_out), f16.gate);
+  for (size_t p = 0; p < 3; ++p) EXPECT_LE(rms_ratio(got[p], want[p]), f16.gate) << p;
 }
 
 // Every gradient is written, were there nothing on the other side.

@@ -2,7 +2,6 @@
 // with bf16 weights there too, and with f32 weights in place of f16, which the CPU has not.  Their results are off by
 // an RMS ratio of at most what a type says.
 #include <cmath>
-#include <string_view>
 
 #include "core/model/device_compute.hpp"
 #ifndef ATTNKIT_ON_A_GPU

@@ -1,20 +1,22 @@
 // 16-bit types, and how a test asks a bridge for them.
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdlib>
+
+#include "core/conformance/halves.hpp"
+#include "support/array.hpp"
 
 namespace attnkit::test {
 
-struct Type {
-  const char* name;
-  double gate;
-  float rounded(float x) const {
-    return gate < 2e-3 ? __half2float(__float2half_rn(x)) : __bfloat162float(__float2bfloat16_rn(x));
-  }
-};
-constexpr Type kTypes[] = {{"f16", 1e-3}, {"bf16", 8e-3}};
+using conformance::all_halves;
+using conformance::round_inputs;
+using Type = conformance::Half;
+
+// Makes all numbers of an array such as the type holds.
+inline void round_numbers(Array& numbers, const Type& type) {
+  numbers.set([&, before = numbers](int64_t b, int64_t h, int64_t i, int64_t c) {
+    return type.widen(type.round(before.at(b, h, i, c)));
+  });
+}
 
 // While it lives, plans of emulated variants are in this type.
 class InType {

@@ -3,13 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdlib>
 #include <functional>
 #include <sstream>
 
-#include "support/refusal.hpp"
-#include "support/stream.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
@@ -25,7 +22,7 @@ std::vector<Case> cases(const char* names) {
   std::vector<Case> all;
   std::istringstream list(names);
   for (std::string name; list >> name;)
-    for (const Type& type : kTypes) all.push_back({name, type});
+    for (const Type& type : all_halves()) all.push_back({name, type});
   return all;
 }
 
@@ -39,14 +36,6 @@ std::vector<Case> in_turns(const char* names) {
   all.resize(all.size() / 2);
 #endif
   return all;
-}
-
-void round_inputs(Inputs& in, const Type& type) {
-  for (size_t p = 0; p < in.arrays.size(); ++p)
-    if (in.mech->ports()[p]->kind == ATTN_QUERY || in.mech->ports()[p]->kind == ATTN_KEY)
-      in.arrays[p].set([&type, before = in.arrays[p]](int64_t b, int64_t h, int64_t i, int64_t c) {
-        return type.rounded(before.at(b, h, i, c));
-      });
 }
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.mechanism << " in " << c.type.name; }
@@ -105,8 +94,7 @@ Gradients<float> rounded_gradients(const Mechanism& mech, const Type& type, int6
   Gradients<float> grads = training.gradients();
   Array& given = grads[mech.output()];
   if (prepare) prepare(in, &given);
-  given.set(
-      [&, before = given](int64_t b, int64_t h, int64_t i, int64_t c) { return type.rounded(before.at(b, h, i, c)); });
+  round_numbers(given, type);
   training.backward(grads);
   return grads;
 }
@@ -170,6 +158,19 @@ class LinearHalves : public Halves {};
 INSTANTIATE_TEST_SUITE_P(Cuda, LinearHalves, testing::ValuesIn(in_turns(ATTNKIT_CUDA_LINEAR)),
                          [](const auto& info) { return info.param.mechanism + "_" + info.param.type.name; });
 
+// Of whole sequences of n rows; prepare may change the inputs before they are rounded.
+void expect_equal_rows(const Type& type, const Mechanism& here, const Mechanism& there, int64_t batch, int64_t n,
+                       const Call& call, const std::function<void(Inputs&)>& prepare = nullptr) {
+  Inputs in(here, batch, n, n, 1), same(there, batch, n, n, 1);
+  for (Inputs* inputs : {&in, &same}) {
+    if (prepare) prepare(*inputs);
+    round_inputs(*inputs, type);
+  }
+  const Array want = run_whole(in, 0, call);
+  const InType chosen(type);
+  EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name;
+}
+
 Call causal_call(int64_t n) {
   Call call;
   call.q_total = {static_cast<double>(n)};
@@ -198,7 +199,7 @@ TEST_P(LinearHalves, HiddenValuesMayBeAnything) {
 // Of tiles on the tensor cores, in a stream, which is no cuDNN's.
 TEST(TileHalves, HiddenValuesMayBeAnything) {
   const int64_t n = 70;
-  for (const Type& type : kTypes)
+  for (const Type& type : all_halves())
     for (const char* name : {"softmax", "local"}) {
       const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/" + std::string(name) + ".so"),
                            make_block(ATTN_DECODER_SELF, true, 2, 20, 36));
@@ -233,15 +234,10 @@ TEST_P(LinearHalves, WeightsMayBeBeyondF16) {
       SCOPED_TRACE(testing::Message() << d << ", times " << by);
       const int64_t n = 150;
       const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, d, e)), there(cuda, here.block());
-      Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-      for (Inputs* inputs : {&in, &same}) {
+      expect_equal_rows(type, here, there, 1, n, causal_call(n), [by = by](Inputs& in) {
         for (size_t port = 0; port < 2; ++port)  // queries and keys
-          for (float& x : inputs->arrays[port].data()) x = by * std::abs(x);
-        round_inputs(*inputs, type);
-      }
-      const Array want = run_whole(in, 0, causal_call(n));
-      const InType chosen(type);
-      EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+          for (float& x : in.arrays[port].data()) x = by * std::abs(x);
+      });
     }
 }
 
@@ -304,7 +300,7 @@ TEST_P(RegisterHalves, StreamsFarFromTheirBeginningEqualTheCpu) {
 TEST(RegisterHalvesOfLeap, ModulesOfAnyWidthEqualTheCpu) {
   const attn_plugin &cpu = load(ATTNKIT_PLUGIN_DIR "/leap.so"), &cuda = load(ATTNKIT_EMULATED_DIR "/leap.so");
   const int64_t n = 90;
-  for (const Type& type : kTypes)
+  for (const Type& type : all_halves())
     for (const int32_t width : {32, 64})
       for (const int64_t factor : {int64_t{1}, int64_t{2}, int64_t{width}})
         for (const bool shared : {true, false})
@@ -314,15 +310,10 @@ TEST(RegisterHalvesOfLeap, ModulesOfAnyWidthEqualTheCpu) {
             const Settings settings{{"factor", factor}, {"shared", shared}};
             const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, width, width), settings),
                 there(cuda, here.block(), settings);
-            Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-            for (Inputs* inputs : {&in, &same}) {
-              round_inputs(*inputs, type);
+            expect_equal_rows(type, here, there, 1, n, causal_call(n), [by](Inputs& in) {
               for (const char* name : {"q_w1", "k_w1"})
-                for (float& x : (*inputs)[name].data()) x *= by;
-            }
-            const Array want = run_whole(in, 0, causal_call(n));
-            const InType chosen(type);
-            EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate);
+                for (float& x : in[name].data()) x *= by;
+            });
           }
 }
 
@@ -330,26 +321,20 @@ TEST(RegisterHalvesOfLeap, ModulesOfAnyWidthEqualTheCpu) {
 TEST(RegisterHalvesOfLeap, WeightsThatCancelEqualTheCpu) {
   const attn_plugin &cpu = load(ATTNKIT_PLUGIN_DIR "/leap.so"), &cuda = load(ATTNKIT_EMULATED_DIR "/leap.so");
   const int64_t n = 90;
-  for (const Type& type : kTypes) {
+  for (const Type& type : all_halves()) {
     const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 2, 64, 64)), there(cuda, here.block());
-    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-    for (Inputs* inputs : {&in, &same}) {
+    expect_equal_rows(type, here, there, 1, n, causal_call(n), [](Inputs& in) {
       for (const char* name : {"q", "k"})
-        (*inputs)[name].set([before = (*inputs)[name]](int64_t b, int64_t h, int64_t i, int64_t) {
-          return std::abs(before.at(b, h, i, 0));
-        });
-      round_inputs(*inputs, type);
+        in[name].set(
+            [before = in[name]](int64_t b, int64_t h, int64_t i, int64_t) { return std::abs(before.at(b, h, i, 0)); });
       for (const char* name : {"q_w1", "k_w1"}) {
         float common = 64;
-        for (float& x : (*inputs)[name].data()) {
+        for (float& x : in[name].data()) {
           x += common;
           common = -common;
         }
       }
-    }
-    const Array want = run_whole(in, 0, causal_call(n));
-    const InType chosen(type);
-    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
+    });
   }
 }
 
@@ -544,13 +529,9 @@ INSTANTIATE_TEST_SUITE_P(Cuda, LongHalves, testing::ValuesIn(in_turns(ATTNKIT_CU
 TEST_P(LongHalves, EqualTheCpu) {
   const int64_t n = 2090;
   for (const int32_t width : {8, 64}) {
+    SCOPED_TRACE(width);
     const Mechanism here(cpu, make_block(ATTN_DECODER_SELF, true, 1, width, width)), there(cuda, here.block());
-    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-    round_inputs(in, type);
-    round_inputs(same, type);
-    const Array want = run_whole(in, 0, causal_call(n));
-    const InType chosen(type);
-    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << "width " << width;
+    expect_equal_rows(type, here, there, 1, n, causal_call(n));
   }
 }
 
@@ -590,15 +571,7 @@ TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
 // A head whose sums no block can hold: they lie in scratch, in f32.
 TEST_P(CausalHalves, TakesWideHeads) {
   const attn_block wide = make_block(ATTN_DECODER_SELF, true, 1, 320, 250);
-  const Mechanism here(cpu, wide), there(cuda, wide);
-  Inputs in(here, 1, 19, 19, 1), same(there, 1, 19, 19, 1);
-  round_inputs(in, type);
-  round_inputs(same, type);
-  Call call;
-  call.q_total = {19};
-  const Array want = run_whole(in, 0, call);
-  const InType chosen(type);
-  EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate);
+  expect_equal_rows(type, Mechanism(cpu, wide), Mechanism(cuda, wide), 1, 19, causal_call(19));
 }
 
 // Tiles of narrow heads are smaller than what a few tokens take of a block's shared memory.
@@ -630,58 +603,40 @@ TEST(LatteHalves, SumsMayBeBeyondF16) {
   const int64_t n = 200;
   const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/latte.so"), block),
       there(load(ATTNKIT_EMULATED_DIR "/latte.so"), block);
-  for (const Type& type : kTypes) {
-    Inputs in(here, 1, n, n, 1), same(there, 1, n, n, 1);
-    for (Inputs* inputs : {&in, &same}) {
-      Array& k = (*inputs)["latent_k"];
+  for (const Type& type : all_halves())
+    expect_equal_rows(type, here, there, 1, n, causal_call(n), [](Inputs& in) {
+      Array& k = in["latent_k"];
       for (int64_t h = 0; h < 2; ++h)
         for (int64_t j = 1; j < n; ++j)
           for (int64_t l = 0; l < k.width; l += 2) k.at(0, h, j, l) = k.at(0, h, 0, l) + 9;
-      round_inputs(*inputs, type);
-    }
-    const Array want = run_whole(in, 0, causal_call(n));
-    const InType chosen(type);
-    EXPECT_LE(rms_ratio(run_whole(same, 0, causal_call(n)), want), type.gate) << type.name;
-  }
+    });
 }
 
 // Rows that are split among blocks, beside one that is not.
 TEST(S4dHalves, LongRowsEqualTheCpu) {
-  for (const bool causal : {false, true})
-    for (const Type& type : kTypes) {
-      const Settings settings{{"order", int64_t{4}}};
-      const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/s4d.so"), make_block(ATTN_ENCODER_SELF, causal, 1, 3, 3),
-                           settings),
-          there(load(ATTNKIT_EMULATED_DIR "/s4d.so"), here.block(), settings);
-      Inputs in(here, 3, 5000, 5000, 1), same(there, 3, 5000, 5000, 1);
-      round_inputs(in, type);
-      round_inputs(same, type);
-      Call call;
-      call.q_len = call.k_len = {5000, 4500, 70};
-      const Array want = run_whole(in, 0, call);
-      const InType chosen(type);
-      EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << type.name << " " << causal;
-    }
+  Call call;
+  call.q_len = call.k_len = {5000, 4500, 70};
+  for (const bool causal : {false, true}) {
+    SCOPED_TRACE(causal);
+    const Settings settings{{"order", int64_t{4}}};
+    const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/s4d.so"), make_block(ATTN_ENCODER_SELF, causal, 1, 3, 3), settings),
+        there(load(ATTNKIT_EMULATED_DIR "/s4d.so"), here.block(), settings);
+    for (const Type& type : all_halves()) expect_equal_rows(type, here, there, 3, 5000, call);
+  }
 }
 
 // Situations have no more than two blocks of bigbird's default size, and no more tokens than nystromformer's landmarks.
 TEST(EncoderHalves, ManyBlocksAndLandmarksEqualTheCpu) {
   const attn_block block = make_block(ATTN_ENCODER_SELF, false, 2, 24, 40);
+  Call call;
+  call.q_len = call.k_len = {230, 151};
   for (const auto& [name, settings] :
        {std::pair<std::string, Settings>{"bigbird", {{"block", 24}, {"random", 2}, {"length", 240}}},
         {"nystromformer", {{"landmarks", 24}, {"conv", true}, {"kernel", 9}}}}) {
+    SCOPED_TRACE(name);
     const Mechanism here(load(ATTNKIT_PLUGIN_DIR "/" + name + ".so"), block, settings),
         there(load(ATTNKIT_EMULATED_DIR "/" + name + ".so"), block, settings);
-    for (const Type& type : kTypes) {
-      Inputs in(here, 2, 230, 230, 1), same(there, 2, 230, 230, 1);
-      round_inputs(in, type);
-      round_inputs(same, type);
-      Call call;
-      call.q_len = call.k_len = {230, 151};
-      const Array want = run_whole(in, 0, call);
-      const InType chosen(type);
-      EXPECT_LE(rms_ratio(run_whole(same, 0, call), want), type.gate) << name << " " << type.name;
-    }
+    for (const Type& type : all_halves()) expect_equal_rows(type, here, there, 2, 230, call);
   }
 }
 

@@ -1,7 +1,6 @@
 // Any bytes as an npz file: its tensors, and the settings that Marian keeps in one.
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "core/base/error.hpp"
 #include "core/base/formats/npz.hpp"

@@ -5,7 +5,6 @@
 
 #include <attnkit/attnkit.hpp>
 #include <fstream>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>

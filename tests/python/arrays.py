@@ -3,7 +3,6 @@
 import array
 import ctypes
 
-DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.argtypes, new_capsule.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p), ctypes.py_object
 

@@ -134,6 +134,17 @@ class Text(PackageTest):
         text = path.read_text().replace('decoder = { layers = 1,', 'decoder = { layers = 1, max_length = 3,') + "[decode]\nmin_length = 9\n"
         self.check_against_simulate(attnkit.Model.from_text(RUNTIME, text, path.parent), TEXTS[-1], "wait-k:1")
 
+    def test_waits_where_the_source_so_far_allows_no_more(self):
+        model = attnkit.Model(RUNTIME, tiny_model.write_model(self.folder / "long", extra="[stream]\n[decode]\nmin_length = 40\n"))
+        stream = attnkit.Incremental(model, lambda view: attnkit.WRITE if view.read else attnkit.READ)
+        for words, tokens in (("one", 21), ("", 21), ("two three", 24)):
+            stream.add(words)
+            stream.advance()
+            self.assertEqual((len(stream.made), stream.finished), (tokens, False))
+        stream.finish()
+        stream.advance()
+        self.assertEqual((len(stream.made), stream.finished), (4 * 3 // 2 + 20, True))
+
     def test_nothing(self):
         stream = attnkit.Incremental(self.tiny(stream=True), attnkit.WaitK(1))
         self.assertEqual((stream.advance(), stream.finished), ([], False))

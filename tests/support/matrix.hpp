@@ -1,6 +1,5 @@
 // Rows of float64 numbers: what the float64 forms of mechanisms compute with.
 #pragma once
-#include <cmath>
 
 #include "support/array.hpp"
 

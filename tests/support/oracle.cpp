@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "support/matrix.hpp"
-
 namespace attnkit::test {
 
 bool Scene::sees(int64_t b, int64_t i, int64_t j) const {

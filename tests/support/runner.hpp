@@ -11,7 +11,6 @@ using conformance::BasicInputs;
 using conformance::Bound;
 using conformance::Bytes;
 using conformance::Call;
-using conformance::Exec;
 using conformance::Inputs;
 using conformance::Inputs64;
 using conformance::is_given;
@@ -20,7 +19,6 @@ using conformance::make_request;
 using conformance::Planned;
 using conformance::refusal;
 using conformance::run_whole;
-using conformance::same_memory;
 using conformance::whole_request;
 
 }  // namespace attnkit::test

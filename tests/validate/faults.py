@@ -3,7 +3,6 @@
 Most are plugins/faulty.c with the misdeed's name written into the binary; some are built with options of their own.
 """
 
-FENCES = ["memory.fences"]
 CRASHES = {  # found where the process dies
     "ENTRY_CRASHES": "load.works", "ENTRY_HANGS": "load.works", "ENTRY_EXITS": "load.works",
     "CREATE_CRASHES": "plan.create", "CREATE_HANGS": "plan.create",
@@ -20,11 +19,11 @@ FAULTS = {name: [check] for name, check in {
     "ENTRY_FLUSHES": "load.float_modes", "ENTRY_HANDLES_SIGNALS": "load.traceless", "ENTRY_STARTS_THREAD": "load.traceless",
     "ENTRY_OPENS_FILES": "load.traceless", "ENTRY_SETS_ENVIRONMENT": "load.traceless",
     "NO_SUMMARY": "table.texts", "OPTION_WITHOUT_DOC": "table.options", "TEXT_WITH_BOUNDS": "table.options",
-    "PORT_WITHOUT_DOC": "table.ports", "PORT_WITH_ROWS": "table.ports", "PORTS_DIFFER": "table.equal_ports",
+    "PORT_WITHOUT_DOC": "table.ports", "PORT_WITH_ROWS": "table.ports", "RAW_OUTPUT_OF_ANY_WIDTH": "table.ports", "PORTS_DIFFER": "table.equal_ports",
     "FILL_AT_RANDOM": "table.fill", "FILL_PAST_END": "table.fill", "FILLS_ANYTHING": "table.refuses_to_fill",
     "CREATE_REFUSES": "plan.create", "CREATE_CODE_77": "plan.create", "CREATE_NOTHING": "plan.create",
     "ABSURD_PORTS": "plan.create", "PORT_KIND": "plan.create", "PORT_NAME": "plan.create", "TWO_OUTPUTS": "plan.create",
-    "SAME_NAMES": "plan.create", "ENDLESS_PORT": "plan.create", "LEARNED_INTEGERS": "plan.create", "TABLE_OF_BYTES": "plan.create",
+    "SAME_NAMES": "plan.create", "ENDLESS_PORT": "plan.create", "LEARNED_INTEGERS": "plan.create", "TABLE_OF_BYTES": "plan.create", "AUX_OF_F64": "plan.create",
     "DESTROY_NULL": "plan.destroy",
     "PLAN_REFUSES": "plan.answers", "PLAN_INTERNAL": "plan.answers", "PLAN_NOTHING": "plan.answers",
     "STATE_IS_HUGE": "plan.answers", "SCRATCH_IS_HUGE": "plan.answers", "UNKNOWN_FLAGS": "plan.answers",
@@ -37,7 +36,8 @@ FAULTS = {name: [check] for name, check in {
     "WRITES_INPUT": "memory.fences", "READS_PAST": "memory.fences", "SCRATCH_PAST": "memory.fences",
     "STATE_PAST_END": "memory.fences", "STATE_PAST_ROW": "memory.fences", "OWN_STRIDE": "memory.fences", "BACKWARD_INPUT": "memory.fences", "BACKWARD_READS_PAST": "memory.fences",
     "RUN_BREAKS": "memory.fences", "RUN_REFUSES": "memory.fences", "ENDLESS_SCRATCH": "memory.fences", "LONG_READS_PAST": "memory.fences",
-    "KEEPS_VALUES": "memory.values",
+    "PREFIX_READS_PAST": "memory.fences", "BACKWARD_READS_LENGTHS_PAST": "memory.fences",
+    "KEEPS_VALUES": "memory.values", "STREAM_KEEPS_VALUES": "memory.values", "BACKWARD_KEEPS_VALUES": "memory.values",
     "SCRATCH_SHOWS": "memory.scratch", "BY_BOUNDS": "memory.bounds",
     "RUN_PRINTS": "memory.fences", "RUN_FLUSHES": "process.float_modes", "RUN_HANDLES_SIGNALS": "process.signals",
     "RUN_BLOCKS_SIGNALS": "process.signals", "PLAN_STARTS_THREAD": "process.threads", "RUN_OPENS_FILES": "process.files",
@@ -50,19 +50,23 @@ FAULTS = {name: [check] for name, check in {
     "CREATE_FAILS_AND_LEAKS": "process.out_of_memory", "FORKED_HANGS": "process.forks",
     "CREATE_ABORTS": "process.out_of_memory", "CREATE_TRIES_AGAIN": "process.out_of_memory",
     "CREATE_LEAKS": "process.leaks", "FILL_LEAKS": "process.leaks", "PLAN_LEAKS": "process.leaks", "TABLE_CHANGES": "process.table_stays",
-    "OTHER_ALLOCATES": "process.allocates", "ONE_COPY": "process.second_copy", "RUN_EATS_MEMORY": "memory.fences",
+    "OTHER_ALLOCATES": "process.allocates", "RAW_OTHER_ALLOCATES": "process.allocates", "ONE_COPY": "process.second_copy", "RUN_EATS_MEMORY": "memory.fences",
     "REPEATS_LATE": "whole.repeats_often", "SKIPS_LATE": "whole.repeats_often", "BY_ODD_WORKERS": "whole.workers", "OTHER_IS_ROUGH": "whole.precision",
     "LONG_IS_ROUGH": "whole.precision", "HALVES_ARE_ROUGH": "whole.halves", "PIECES_OF_GRAIN": "whole.writes", "MANY_WORKERS": "whole.workers",
-    "ONE_FOR_ALL": "whole.layout", "MANY_HEADS": "whole.layout", "WIDE_HEADS": "whole.layout",
+    "ONE_FOR_ALL": "whole.layout", "ONE_ROW_FOR_ALL": "whole.layout", "MANY_HEADS": "whole.layout", "WIDE_HEADS": "whole.layout",
     "QUERIES_FROM_0": "whole.some_queries", "MORE_KEYS": "whole.some_queries",
     "CAUSAL_BY_ROLE": "locality.future", "K_LEN_ALONE": "locality.padding", "MANY_ROWS": "locality.batch_rows",
     "PREFIX_IGNORED": "locality.visible", "PREFIX_SEES_PADDING": "locality.visible",
     "READS_WITHOUT_KEYS": "stream.apart", "APPENDS_UNREAD": "stream.apart", "MANY_SLOTS": "stream.slots", "SAYS_IT_REWINDS": "stream.rewinds",
-    "LONG_GRADIENT": "gradient.differences", "PREFIX_PADDED_GRADIENT": "gradient.differences", "REFUSES_WITHOUT_NUL": "refusal.types",
+    "MANY_ROWS_STREAM": "stream.chunks", "MANY_WORKERS_STREAM": "stream.workers",
+    "LONG_GRADIENT": "gradient.differences", "PREFIX_PADDED_GRADIENT": "gradient.differences", "ENCODER_PREFIX_GRADIENT": "gradient.differences",
+    "CAUSAL_ENCODER_GRADIENT": "gradient.differences", "K_LEN_ALONE_GRADIENT": "gradient.padding", "MANY_ROWS_GRADIENT": "gradient.batch_rows",
+    "MANY_WORKERS_GRADIENT": "gradient.workers", "ONE_FOR_ALL_GRADIENT": "gradient.layout", "REFUSES_WITHOUT_NUL": "refusal.types",
     "REFUSES_LATER_RUN": "whole.later_structs", "WRITES_LATER_ERROR": "refusal.types", "INFINITE_HEAD": "locality.rows_and_heads",
     "LEAVES_ONE": "whole.writes", "REPEATS": "whole.repeats", "BY_WORKERS": "whole.workers", "BY_LAYOUT": "whole.layout",
     "BY_ALIGNMENT": "whole.layout", "ONE_ROW": "whole.one_row", "LONG": "whole.long",
-    "NAN_IN_QUERIES": "whole.nan_in_queries", "NAN_IN_VALUES": "whole.nan_in_keys", "DIVIDES_BY_ZERO": "whole.extremes",
+    "NAN_IN_QUERIES": "whole.nan_in_queries", "NAN_IN_VALUES": "whole.nan_in_keys", "NAN_IN_LATER_ROWS": "whole.nan_in_keys",
+    "DIVIDES_BY_ZERO": "whole.extremes",
     "SHARED_KEYS": "whole.shared_keys", "STATIC_BUFFER": "whole.at_once", "NO_KEYS": "whole.no_keys",
     "STREAMS_ENCODER": "refusal.bidirectional", "STREAMS_F64": "refusal.f64", "TAKES_INTEGERS": "refusal.types",
     "REFUSES_WORDLESS": "refusal.types", "REFUSES_IN_LINES": "refusal.types", "REFUSES_AND_WRITES": "refusal.types",
@@ -112,8 +116,9 @@ LIBRARIES = {"TRAINS_WITHOUT_BACKWARD": "without_backward", "UNIQUE_SYMBOL": "un
              **{name: "thrower" for name in THROWERS - {"UNIQUE_SYMBOL"}},
              **{name: "rust" for name in FAULTS if name.startswith("RUST_")}}
 # Found only where blocks, options and shapes are drawn, or under a limit.
-ARGUMENTS = {**{name: ("--seed", "1", "--draws", "8") for name in ("BY_ODD_WORKERS", "FORGETS_ODD_CHUNK", "BY_ODD_SLOT", "OTHER_IS_ROUGH", "OTHER_ALLOCATES")},
+ARGUMENTS = {**{name: ("--seed", "1", "--draws", "8") for name in ("BY_ODD_WORKERS", "FORGETS_ODD_CHUNK", "BY_ODD_SLOT", "OTHER_IS_ROUGH", "OTHER_ALLOCATES",
+                                                               "RAW_OTHER_ALLOCATES")},
              **{name: ("--seed", "1", "--draws", "16") for name in ("MANY_HEADS", "WIDE_HEADS")},
              "RUN_EATS_MEMORY": ("--seed", "1", "--draws", "0", "--memory", "256")}
 GOOD = {"GOOD": "faulty", "GOOD_WITHOUT_BACKWARD": "without_backward", "GOOD_IN_CPP": "thrower", "GOOD_IN_RUST": "rust",
-        "MANY_PIECES": "faulty", "GATED_RING": "ring", "COPIES": "ring", "RAW_OUTPUT": "ring"}
+        "MANY_PIECES": "faulty", "LIMITED": "faulty", "ROW_BY_ROW": "faulty", "GATED_RING": "ring", "COPIES": "ring", "RAW_OUTPUT": "ring"}

@@ -109,11 +109,14 @@ class Faulty(unittest.TestCase):
                             ("ENDLESS_SCRATCH", "it needs 1125899906842624 bytes of scratch, of state or to save, more than there is"),
                             ("KEEPS_VALUES", "run touched memory at byte 8 of the values of create"),
                             ("REFUSES_WITHOUT_NUL", "its message has no NUL within the 500 bytes of attn_error.message"),
+                            ("BACKWARD_KEEPS_VALUES", "training touched memory at byte 8 of the values of create"),
                             ("RUN_MAPS", "bytes more are mapped"),
                             ("TASKS_FLUSH", "a task of run changed the floating-point modes of its thread"),
                             ("RUN_FORKS", "run started processes"),
                             ("LEARNED_INTEGERS", "port 2 has elements of type 0:32, and is stored as f32 (2:32)"),
                             ("TABLE_OF_BYTES", "port 2 has elements of type 0:8, and is stored as f32 (2:32), int32 (0:32) or int64 (0:64)"),
+                            ("AUX_OF_F64", "port 1 is an auxiliary sequence and not (0, 1, rows, width) of f32"),
+                            ("RAW_OUTPUT_OF_ANY_WIDTH", "port o is added as it is, 3 heads of width 40, and the model is 72 wide"),
                             ("PORT_WITHOUT_DOC", 'port v is described as "": say in more than 3 bytes what it holds'),
                             ("OTHER_CLASS", "with addresses of 32 bits, this program has 64"),
                             ("WRITES_PAST", "run touched memory 0 bytes past the end of port o"),
@@ -132,12 +135,14 @@ class Faulty(unittest.TestCase):
 
 
 class Good(unittest.TestCase):
+    def good(self, name):
+        folder = ROOT / name
+        folder.mkdir(exist_ok=True)
+        (folder / "faulty.so").write_bytes(misdone((FAULTY / f"{faults.GOOD[name]}.so").read_bytes(), name))
+        return folder / "faulty.so"
+
     def files(self):
-        for name in buildable(faults.GOOD):
-            folder = ROOT / name
-            folder.mkdir(exist_ok=True)
-            (folder / "faulty.so").write_bytes(misdone((FAULTY / f"{faults.GOOD[name]}.so").read_bytes(), name))
-            yield folder / "faulty.so"
+        yield from map(self.good, buildable(faults.GOOD))
         yield MEAN
         yield from SAMPLES
         ours = sorted(p for p in OURS.glob("*.so") if not p.stem.endswith("-cuda"))
@@ -165,6 +170,18 @@ class Good(unittest.TestCase):
         code, said = report(folder / "faulty.so", "--seed", 1, "--draws", 0, "--only", "plan", "--only", "gradient.differences", "--only", "process.threads")
         self.assertEqual((code, said["counts"]["failed"]), (0, 0), said)
         self.assertEqual([c["verdict"] for c in said["checks"] if c["name"].split(".")[0] != "plan"], ["passed", "passed"], said)
+
+    def test_keys_that_are_not_chosen(self):
+        _, said = report(make("CHOOSES_KEYS"), "--seed", 1, "--draws", 0, "--only", "whole.nan_in_keys")
+        self.assertEqual([c["verdict"] for c in said["checks"]], ["passed"], said)
+
+    def test_streams_row_by_row(self):
+        _, said = report(self.good("ROW_BY_ROW"), "--seed", 1, "--draws", 0, "--only", "stream.many_steps")
+        self.assertEqual([c["verdict"] for c in said["checks"]], ["passed"], said)
+
+    def test_states_of_a_mebibyte_are_moved(self):
+        _, said = report(self.good("LIMITED"), "--seed", 1, "--draws", 0, "--only", "stream.other_process")
+        self.assertEqual([c["verdict"] for c in said["checks"]], ["passed"], said)
 
     def test_types_of_16_bits(self):
         for file, verdict in ((make("COMPUTES_HALVES"), "passed"), (MEAN, "refused")):
@@ -221,6 +238,17 @@ class Usage(unittest.TestCase):
             named = set(re.findall(r"`(\w+\.\w+)`", cell))
             self.assertLessEqual(named, names, number)
             self.assertTrue(named or cell.startswith("none: "), number)
+
+    def test_no_copy_of_a_large_file(self):
+        path = make("LARGE")
+        os.truncate(path, 70 << 20)
+        folders = ROOT / "temporary"
+        folders.mkdir()
+        done = subprocess.run([COMMAND, "validate-plugin", path, "--seed", "1", "--draws", "0", "--only", "process.second_copy", "--json"],
+                              env={**os.environ, "TMPDIR": str(folders)}, capture_output=True, text=True, check=True)
+        check, = json.loads(done.stdout)["checks"]
+        self.assertEqual((check["verdict"], check["reason"]), ("not applicable", "no copy of its file: files of at most 64 MiB may be written"))
+        self.assertEqual(list(folders.iterdir()), [])
 
     def test_text(self):
         done = validate(MEAN, "--seed", "5", "--draws", "0", "--only", "table")

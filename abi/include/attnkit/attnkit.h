@@ -66,8 +66,8 @@ typedef struct attnkit_model_info {
   int32_t source_vocab, target_vocab;   /* 0 where the model has no such side */
   int32_t outputs;                      /* width of a row of logits: target_vocab, or classes */
   int32_t max_length, begin_id, end_id; /* longest source and target, which [model.decoder] may make shorter; what
-                                           begins a target, what ends source and target: <s> and </s> of
-                                           attnkit's own vocabularies; -1: none */
+                                           begins a target (of an encoder alone its [CLS] or <s>), what ends source and
+                                           target: <s> and </s> of attnkit's own vocabularies; -1: none */
   uint32_t beams, reserved;             /* what [decode] says; at least 1 */
   uint64_t parameters, state_bytes;     /* state_bytes: one session of one row at max_length on both sides */
   /* Of a model that takes speech, else 0.  source_vocab is 0 there, and max_length counts rows of the encoder. */
@@ -213,8 +213,8 @@ ATTNKIT_API int32_t attnkit_model_decode(const attnkit_model* model, const attnk
 ATTNKIT_API int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint32_t layer,
                                             const attn_tensor* source, const attn_tensor* target,
                                             const attn_tensor* out, attn_error* err);
-/* Converts text to ids of the source (side 0) or target (side 1) vocabulary: with what the vocabulary puts before a
- * text ([CLS], a language), without the token that ends it.
+/* Converts text to ids of the source (side 0) or target (side 1) vocabulary: a source with what the vocabulary puts
+ * before a text ([CLS], a language), a target without begin_id, both without the token that ends it.
  * Shapes    *n: room in ids on entry, ids needed on return, also when ids is NULL or too small (then INVALID and ids
  *           untouched).
  * Errors    INVALID: a word that the vocabulary cannot spell, named with its place in the text. */
@@ -321,7 +321,7 @@ ATTNKIT_API int32_t attnkit_session_load(const attnkit_model* model, const void*
  * and a source that is read whole before the first token needs no model that can take a growing one.  The callbacks
  * must neither use this session nor throw.
  * Shapes    source (1, S) int32 ids, </s> included, or speech; ids: room for limit, or for max_length when it is 0;
- *           *n on return: tokens written, </s> included when it was reached.
+ *           *n on return: tokens made, </s> included when reached; the session lacks the last: write it to go on.
  * Errors    INVALID: as read; ends that do not ascend to S, units without ends; a policy that answers something else, or
  *           that writes before it has read anything.  UNSUPPORTED: as read; a model without an encoder. */
 ATTNKIT_API int32_t attnkit_session_simulate(attnkit_session* session, const attn_tensor* source,

@@ -38,8 +38,8 @@ void Sampler::saw(std::span<const int32_t> ids) {
   if (!sampling_.looks_back()) return;
   for (const int32_t id : ids) {
     if (id < 0) continue;
-    before_.push_back(id);
     if (static_cast<size_t>(id) >= seen_.size()) seen_.resize(static_cast<size_t>(id) + 1);
+    before_.push_back(id);  // behind it no memory is needed
     different_ += !seen_[static_cast<size_t>(id)];
     seen_[static_cast<size_t>(id)] = true;
   }

@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include "core/base/formats/byte_reader.hpp"
 #include "core/base/text.hpp"

@@ -2,7 +2,6 @@
 #include "core/device/cuda/device.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 
 namespace attnkit::core {

@@ -29,7 +29,7 @@ class Dense {
   int64_t inputs() const { return inputs_; }
   int64_t outputs() const { return outputs_; }
   int64_t parameters() const { return inputs_ * outputs_ + (has_bias_ ? outputs_ : 0); }
-  int64_t multiply_adds(int64_t rows) const { return inputs_ * outputs_ * rows; }
+  __int128 multiply_adds(int64_t rows) const { return __int128{rows} * inputs_ * outputs_; }
   bool has_bias() const { return has_bias_; }
   uint64_t bytes() const { return weights_ ? weights_->image().size() : 0; }
   const std::shared_ptr<const DenseWeights>& weights() const { return weights_; }

@@ -1,6 +1,5 @@
 #include "core/search/trial/trials.hpp"
 
-#include <algorithm>
 #include <new>
 
 #include "core/search/failure.hpp"

@@ -78,8 +78,12 @@ class Contents {
   std::map<fs::path, std::string> copied_;
 };
 
+// Of models, data and programs, such as notice.tsv.
+constexpr const char* other_kinds[] = {".gguf", ".json", ".npz", ".py", ".safetensors", ".toml", ".tsv"};
+
 // By the letters that its name begins with: LICENSE-APACHE and license.model.txt are licences as well.
 bool is_licence(const fs::path& file) {
+  if (std::ranges::count(other_kinds, file.extension().string()) > 0) return false;
   std::string name;
   for (const unsigned char c : file.filename().string()) {
     if (!std::isalpha(c)) break;

@@ -1,8 +1,6 @@
 // attnkit quantize: a model in a folder of its own with weights of fewer bits, and what that costs.
 #include "hosts/cli/quantize/quantize.hpp"
 
-#include <filesystem>
-
 #include "core/search/failure.hpp"
 #include "core/search/trial/quality_trial.hpp"
 #include "hosts/cli/bundle/bundle.hpp"

@@ -68,8 +68,6 @@ void check_options(const Arguments& arguments) {
     if (stop.empty()) fail(Exit::usage, "--stop needs a text that is not empty");
   arguments.choice("unknown", 0, {"error", "skip", "unk"});
   check_output(arguments);
-  if (arguments.json() && arguments.text("output") == "-")
-    fail(Exit::usage, "--json writes to standard output, so --output cannot");
 }
 
 struct RunResults : Results {

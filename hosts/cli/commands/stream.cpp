@@ -34,9 +34,6 @@ namespace {
 StreamSetup read_setup(const Arguments& arguments) {
   check_output(arguments);
   check_output(arguments, "events");
-  const bool events_out = arguments.text("events") == "-", texts_out = arguments.text("output") == "-";
-  if (arguments.json() && (events_out || texts_out))
-    fail(Exit::usage, "--json writes to standard output, so --{} cannot", events_out ? "events" : "output");
   if (arguments.has("events") && arguments.has("output") &&
       same_place(arguments.text("events"), arguments.text("output")))
     fail(Exit::usage, "--events and --output cannot be the same");

@@ -49,8 +49,6 @@ Exit tokenize_command(const Arguments& arguments) {
     fail(Exit::usage,
          "give either --text TEXT or --decode IDS, which may be repeated, or --file FILE (- is standard input)");
   check_output(arguments);
-  if (arguments.json() && arguments.text("output") == "-")
-    fail(Exit::usage, "--json writes to standard output, so --output cannot");
   const Model model = open_model(open_runtime(arguments), arguments);
   const Facts facts = facts_of(model);
   if (arguments.has("target") && !facts.decoder()) fail(Exit::usage, "--target: this model has no decoder");

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/child.hpp"
+#include "core/base/clock.hpp"
 #include "core/base/plugin_process.hpp"
 #include "core/base/text.hpp"
 #include "hosts/cli/command.hpp"
@@ -82,12 +83,11 @@ struct Settings {
 std::string words(const std::string& output) { return quote(output.substr(0, output.find('\n'))); }
 
 Outcome perform(const Check& check, const Settings& s) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const ChildResult ran =
       run_child({s.process, "check", s.file, check.name, std::to_string(s.seed), std::to_string(s.draws)},
                 static_cast<double>(s.timeout), static_cast<uint64_t>(s.memory) << 20);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  Outcome out{check.name, "failed", "", seconds.count()};
+  Outcome out{check.name, "failed", "", seconds_since(start)};
   const Json reply = Json::parse(ran.reply, nullptr, false);
   const bool replied = reply.is_object();
   if (replied) out.verdict = reply["verdict"], out.reason = reply["reason"];

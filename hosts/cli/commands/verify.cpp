@@ -1,6 +1,5 @@
 // attnkit verify: a model against golden activations, layer by layer.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 
@@ -16,28 +15,11 @@ const Options verify_options = {
     {"tolerance", "X", "how far a number may be off, relative to the largest of its layer (default 1e-4)"},
 };
 
-namespace {
-
-double tolerance_of(const Arguments& arguments) {
-  const std::string text = arguments.text("tolerance", "1e-4");
-  size_t read = 0;
-  double tolerance = -1;
-  try {
-    tolerance = std::stod(text, &read);
-  } catch (const std::exception&) {
-  }
-  if (read != text.size() || !(tolerance >= 0) || std::isinf(tolerance))
-    fail(Exit::usage, "--tolerance {}: a number from 0 is needed", quote(text));
-  return tolerance;
-}
-
-}  // namespace
-
 Exit verify_command(const Arguments& arguments) {
   const std::string path = arguments.text("MANIFEST");
   const std::string beside = (std::filesystem::path(path).parent_path() / "golden.safetensors").string();
   const std::string golden = arguments.text("golden", beside);
-  const double tolerance = tolerance_of(arguments);
+  const double tolerance = arguments.number("tolerance", 1e-4, 0, 1e30);
   const Runtime runtime = open_runtime(arguments);
   const Model model = open_model(runtime, arguments);
   if (!std::filesystem::exists(golden))

@@ -102,6 +102,7 @@ class LiveSpeech : public ArrivingSource {
         end_id_(facts.info.end_id),
         outputs_(facts.info.outputs),
         longest_target_(facts.longest_target()),
+        whole_rows_((facts.frames + facts.info.subsampling - 1) / facts.info.subsampling),
         chunk_(chunk_of(format_.shape, setup)),
         greedy_(facts.sampling.greedy()),
         scores_(static_cast<size_t>(outputs_)) {
@@ -147,7 +148,8 @@ class LiveSpeech : public ArrivingSource {
 
   // Of what was read so far.
   int64_t max_tokens(uint32_t limit) const {
-    return limit > 0 ? std::min<int64_t>(limit, longest_target_) : default_limit(rows(), longest_target_);
+    if (limit > 0) return std::min<int64_t>(limit, longest_target_);
+    return default_limit(whole_rows_ > 0 ? whole_rows_ : rows(), longest_target_);
   }
 
   void stop(const std::string& why) {
@@ -193,9 +195,10 @@ class LiveSpeech : public ArrivingSource {
     // As in a file, what makes no unit of its own comes with the last one.
     ended_ = over_ && (chunk_ > 0 ? rest <= 0 : format_.shape.rows(arrived()) <= format_.shape.rows(next));
     ends_.push_back(ended_ ? arrived() : next);
-    if (ended_ && rows() == 0)
+    const int64_t least = whole_rows_ > 0 ? 1 : format_.shape.samples(1);
+    if (ended_ && arrived() < least)
       fail(Exit::data, "standard input: {} samples are less than the {} that the first row of the encoder needs",
-           arrived(), format_.shape.samples(1));
+           arrived(), least);
   }
 
   void write(Session& session) {
@@ -221,7 +224,9 @@ class LiveSpeech : public ArrivingSource {
 
   SpeechFormat format_;
   int32_t begin_id_, end_id_, outputs_;
-  int64_t longest_target_, chunk_;
+  int64_t longest_target_;
+  int64_t whole_rows_;  // of every recording, where the model takes them whole; else 0
+  int64_t chunk_;
   std::vector<char> half_;  // bytes of a sample that has not arrived whole
   std::vector<float> samples_;
   std::vector<int64_t> ends_;  // of the units read

@@ -75,15 +75,21 @@ class Decoder : public search::BatchedDecoder {
     return stop_in(model_.detokenize(Side::target, input.made), options_.stops) != std::string::npos;
   }
 
-  void done(Active& input) override { finish(input.index, input.session, input.made, input.position); }
+  void done(Active& input) override { finish(input.index, input.session, input.made); }
   [[noreturn]] void fail_at(size_t index, const Error& e) const override { fail_decoding(inputs_[index], e); }
   void check_interrupt() const override { cli::check_interrupt(); }
 
-  void finish(size_t index, Session& session, const Ids& made, size_t position) {
-    const size_t tokens = source_length(facts_, inputs_[index]) + position;
+  void finish(size_t index, Session& session, const Ids& made) {
+    const size_t input = source_length(facts_, inputs_[index]);
+    // Tokens of the target: <s> or a prompt, and all that were made but the last.
+    const size_t written = made.size() + (facts_.encoder() ? 0 : input - 1);
+    const size_t tokens = written + (facts_.encoder() ? input : 0);
     Json state;
     if (tokens > largest_.tokens || facts_.needs_length) state = Json::parse(session.describe());
     if (tokens > largest_.tokens) largest_ = {state["state_bytes"], tokens};
+    LengthUse length = length_use(facts_, state);
+    // Of the output's row; the session counts those of all.
+    if (length.length) length.beyond = written - std::min(written, static_cast<size_t>(std::min(*length.length, 1e15)));
     const bool ended = !made.empty() && made.back() == facts_.info.end_id;
     const auto ids = std::span<const int32_t>(made).first(made.size() - ended);
     const size_t forced = std::min(facts_.forced.size(), ids.size());
@@ -91,7 +97,7 @@ class Decoder : public search::BatchedDecoder {
     const size_t stop = stop_in(text, options_.stops);
     if (stop != std::string::npos) text.resize(stop);
     const Ids own(ids.begin() + static_cast<std::ptrdiff_t>(forced), ids.end());
-    give_(index, {text, made.size(), ended || stop != std::string::npos, length_use(facts_, state), false, own});
+    give_(index, {text, made.size(), ended || stop != std::string::npos, length, false, own});
   }
 
   const Model& model_;

@@ -28,7 +28,7 @@ struct LargestSession {
 // The target's length that mechanisms were given; nothing where none needs it.
 struct LengthUse {
   std::optional<double> length = {};
-  uint64_t beyond = 0;  // tokens written beyond it, by all rows of the session
+  uint64_t beyond = 0;  // tokens of the output beyond it; in a source that grows, as it was predicted for each
 };
 // state: "attnkit.session/1".
 LengthUse length_use(const Facts& facts, const Json& state);

@@ -200,7 +200,6 @@ std::string text_of(const AttentionMap& map) {
 Exit inspect_attention(const Arguments& arguments) {
   const std::string output = arguments.text("output");
   check_output(arguments);
-  if (arguments.json() && output == "-") fail(Exit::usage, "--json writes to standard output, so --output cannot");
   if (arguments.json() && arguments.has("csv") && !arguments.has("output"))
     fail(Exit::usage, "--json and --csv exclude each other without --output");
   const Runtime runtime = open_runtime(arguments);

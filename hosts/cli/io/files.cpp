@@ -187,6 +187,7 @@ void write_file(const std::string& path, std::string_view content) {
 void check_output(const Arguments& arguments, const char* option) {
   if (!arguments.has(option)) return;
   const std::string output = arguments.text(option);
+  if (output == "-" && arguments.json()) fail(Exit::usage, "--json writes to standard output, so --{} cannot", option);
   if (output != "-" && is_regular(output)) check_not_input(arguments, option, output);
   check_writable(output);
 }

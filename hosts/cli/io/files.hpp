@@ -27,8 +27,8 @@ bool same_place(const std::string& a, const std::string& b);
 void check_writable(const std::string& path);
 
 // Before anything runs: throws Failure (usage) when --output, or another option that names a file to write, is the
-// manifest, --file, --target-file, --audio, --audio-list or a file of the model, whatever name or link leads there;
-// (data) when it could not be written.  Nothing without the option.
+// manifest, --file, --target-file, --audio, --audio-list or a file of the model, whatever name or link leads there, or
+// standard output beside --json; (data) when it could not be written.  Nothing without the option.
 void check_output(const Arguments& arguments, const char* option = "output");
 
 // Writes a temporary file beside `path` and renames it: the file is either the old one or complete.  "-" is standard

@@ -225,12 +225,7 @@ search::SpaceRequest search_space(const Arguments& arguments, const json& descri
     const std::string role = text.substr(0, equals), list = text.substr(equals + 1);
     std::vector<std::string>& names = request.roles[role];
     if (!names.empty()) fail(Exit::usage, "--space: {} is given twice", role);
-    names = list == "all" ? mechanisms : split(list, ',');
-    // The first is the baseline's, and so the model's own.
-    for (const json& block : description["blocks"])
-      if (list == "all" && block["role"] == role && block["layer"] == 1)
-        std::stable_partition(names.begin(), names.end(),
-                              [&](const std::string& name) { return name == block["mechanism"]; });
+    names = split(list, ',');
   }
   return request;
 }

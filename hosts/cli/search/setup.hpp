@@ -34,7 +34,7 @@ Exit exit_of(search::Fault fault);
 // description: "attnkit.model-description/1".  Throws Failure (usage): a wrong value, no data set.
 search::Settings search_settings(const Arguments& arguments, const nlohmann::json& description);
 
-// The roles that --space names.  Throws Failure (usage): not ROLE=NAME,NAME.  "all" stands for every mechanism loaded.
+// The roles that --space names.  Throws Failure (usage): not ROLE=NAME,NAME.
 search::SpaceRequest search_space(const Arguments& arguments, const nlohmann::json& description,
                                   const std::vector<std::string>& mechanisms);
 

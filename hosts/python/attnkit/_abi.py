@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8, c_uint16,
-                    c_uint32, c_uint64, c_void_p, sizeof)
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_int32, c_int64, c_uint8, c_uint16, c_uint32,
+                    c_uint64, c_void_p, sizeof)
 from typing import Any, TypeVar
 
 from ._arguments import integer, integer_fields

@@ -33,6 +33,14 @@ def integer(value: Any, what: str, kind: Any, most: Optional[int] = None) -> int
     return n
 
 
+def limit_of(value: Any) -> int:
+    """The most tokens of an output."""
+    n = whole(value, "limit")
+    if n < 0:
+        raise Error(INVALID, f"limit {n}: it must be 1 or more, or 0 for the default")
+    return n
+
+
 def integers(values: Sequence[Any], what: str, kind: Any) -> Any:
     """An array of C."""
     return (kind * len(values))(*(integer(value, f"{what}[{i}]", kind) for i, value in enumerate(values)))

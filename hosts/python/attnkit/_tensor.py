@@ -227,11 +227,13 @@ def _by_dlpack(values: Any) -> Optional[Tensor]:
                   (t.device_type, t.device_id))
 
 
-def _writable(values: Any) -> bool:
+def _check_writable(values: Any, what: str) -> None:
     try:
-        return not memoryview(values).readonly
+        readonly = memoryview(values).readonly
     except TypeError:
-        return True
+        return
+    if readonly:
+        raise Error(INVALID, f"{what} is written to: it must not be read-only")
 
 
 def numbers(kind: str, values: Any, shape: Optional[Sequence[int]] = None) -> Tensor:
@@ -264,8 +266,8 @@ def lent(values: Array, what: str, shape: Sequence[int], dtype: tuple[int, int],
     if found is None or found.dtype != dtype or found.shape != tuple(shape) or not found.contiguous:
         got = type(values).__name__ if found is None else f"{name_of(found.dtype)} {found.shape}{'' if found.contiguous else ' with gaps'}"
         raise Error(INVALID, f"{what} must be a contiguous array of {name_of(dtype)} {tuple(shape)}, not {got}")
-    if written and not _writable(values):
-        raise Error(INVALID, f"{what} is written to: it must not be read-only")
+    if written:
+        _check_writable(values, what)
     return found
 
 
@@ -274,8 +276,8 @@ def strided(values: Array, what: str, written: bool = False) -> Tensor:
     found = _lent_anywhere(values)
     if found is None:
         raise Error(INVALID, f"{what} must be an array of numbers, not {type(values).__name__}")
-    if written and not _writable(values):
-        raise Error(INVALID, f"{what} is written to: it must not be read-only")
+    if written:
+        _check_writable(values, what)
     return found
 
 

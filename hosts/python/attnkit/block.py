@@ -24,6 +24,12 @@ ROLES = {"encoder.self": ATTN_ENCODER_SELF, "decoder.self": ATTN_DECODER_SELF, "
 _DTYPES = {"float32": FLOAT32, "float64": FLOAT64}
 
 
+def role_number(role: str) -> int:
+    if role not in ROLES:
+        raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
+    return ROLES[role]
+
+
 class Port(NamedTuple):
     """attn_port of plugin.h; code and bits are 0 where the run decides the type."""
 
@@ -52,14 +58,13 @@ class Block(Handle):
     def __init__(self, runtime: Runtime, mechanism: str, role: str, d_model: int, heads: int, causal: Optional[bool] = None,
                  head_width: Optional[int] = None, options: str = "", kv_heads: int = 0, key_width: int = 0) -> None:
         instance(runtime, Runtime, "runtime")
-        if role not in ROLES:
-            raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
+        number = role_number(role)
         for what, value in (("d_model", d_model), ("heads", heads), ("key_width", key_width)):
             integer(value, what, ctypes.c_int32)
         if heads < 1 or not key_width and d_model % heads:
             raise Error(INVALID, f"{heads} heads do not divide d_model {d_model}")
         library = runtime._library
-        where = sized(attn_block, role=ROLES[role], causal=role == "decoder.self" if causal is None else causal, heads=heads,
+        where = sized(attn_block, role=number, causal=role == "decoder.self" if causal is None else causal, heads=heads,
                       d_model=d_model, head_width=head_width or key_width or d_model // heads, kv_heads=kv_heads, key_width=key_width)
         super().__init__(library, make(library.attnkit_block_destroy, library.attnkit_block_create, runtime.pointer,
                                        c_text(mechanism, "mechanism"), ctypes.byref(where), c_text(options, "options")))

@@ -42,20 +42,21 @@ class Incremental:
     """One input.  Give what arrived to add(), say finish() after the last, and take words from advance() in between.
 
     Reads and writes exactly as attnkit_session_simulate would with the same policy (a function of the View alone), however
-    the source was cut: decisions fall unit by unit, and what was read is handed to the model before the next token.
+    the source was cut: decisions fall unit by unit, and what was read is handed to the model before the next token.  But without
+    a limit an output that has as many tokens as the source so far allows waits for more of it, whatever the policy says.
     Of text the end belongs to the last word: say finish() before the advance() that follows it, or that word is read
     without the end first, as simulate never does.
     finished: nothing more will come.  made: the ids written.  limit: most tokens; 0: 1.5 times the source and 20.
     """
 
     def __init__(self, model: Model, policy: Policy, limit: int = 0) -> None:
-        self._model, self._policy, self._limit = model, policy, limit
+        self._model, self._policy = model, policy
         self._session, described = Session(model, 1), model.describe()
-        decode, longest = described["decode"], described["max_target"]
+        decode, longest = described["decode"], int(described["max_target"])
         self._rules = decode["repetition_penalty"], decode["no_repeat"]
         self._source: Union[ArrivingSpeech, ArrivingText] = (ArrivingSpeech if model.info.sample_rate else ArrivingText)(model)
         self._read, self._said, self._complete = 0, 0, False
-        self._most = min(limit or longest, longest)
+        self._most, self._longest = limit or 20, min(limit or longest, longest)  # tokens: by the source so far, and whatever comes
         self.made: list[int] = []
         self.finished = False
 
@@ -73,7 +74,11 @@ class Incremental:
         self.finished = self.finished or (self._source.finished and self._source.units == 0)
         while not self.finished:
             ended = self._source.finished and self._read == self._source.units
-            action = self._policy(View(self._read, len(self.made), int(ended)))
+            full = self._full(ended)
+            if full and (ended or len(self.made) == self._longest):
+                self.finished = True
+                break
+            action = READ if full else self._policy(View(self._read, len(self.made), int(ended)))
             if action == READ and not ended:
                 if self._read == self._source.units:
                     break
@@ -84,22 +89,27 @@ class Incremental:
                 self._write(ended)
         return self._words()
 
+    def _full(self, ended: bool) -> bool:
+        """Whether the output has as many tokens as the source so far allows."""
+        if self._most <= len(self.made) < self._longest:
+            self._hand_over(ended)
+            self._most = self._session.describe()["source_length"] * 3 // 2 + 20
+        return len(self.made) >= min(self._most, self._longest)
+
+    def _hand_over(self, ended: bool) -> None:
+        more = self._source.take(self._read)
+        if len(more) or (ended and not self._complete):
+            self._session.read(more, last=ended)
+        self._complete = ended
+
     def _write(self, ended: bool) -> None:
         if self._read == 0:
             raise Error(INVALID, "the policy wants to write before anything of the source was read: it must read first")
-        more = self._source.take(self._read)
-        completes = ended and not self._complete
-        if len(more) or completes:
-            self._session.read(more, last=ended)
-        if completes:
-            self._complete = True
-            if not self._limit:
-                self._most = min(self._most, self._session.describe()["source_length"] * 3 // 2 + 20)
+        self._hand_over(ended)
         info = self._model.info
         before = [info.begin_id, *self.made]
         self.made.append(best(self._session.write([before[-1:]]), before, *self._rules))
-        if self.made[-1] == info.end_id or len(self.made) >= self._most:
-            self.finished = True
+        self.finished = self.made[-1] == info.end_id
 
     def _words(self) -> list[str]:
         """A word is complete once the next one begins, or the output ends."""

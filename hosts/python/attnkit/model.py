@@ -10,10 +10,10 @@ import json
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from ._abi import ATTNKIT_ENCODER, ATTNKIT_ENCODER_DECODER, ATTNKIT_ERROR, attnkit_diagnose, attnkit_model_info, sized
-from ._arguments import MOST_ROWS, c_path, c_text, instance, integer, integers, whole
+from ._arguments import MOST_ROWS, c_path, c_text, instance, integer, integers, limit_of, whole
 from ._call import Handle, blob_of, call, make, text_of
 from ._tensor import INT32, Rows, Tensor, ids as ids_of, result, source as source_of
-from .block import ROLES
+from .block import role_number
 from .error import INVALID, Diagnostic, Error
 from .runtime import Runtime
 from .session import Session, generate_all, read_all
@@ -125,7 +125,7 @@ class Model(Handle):
         return given
 
     def tokenize(self, side: int, text: str) -> list[int]:
-        """Ids of a text, with what the vocabulary puts before it ([CLS], a language), without the token that ends it; side SOURCE or TARGET."""
+        """Ids of a text of side SOURCE, with what the vocabulary puts before it ([CLS], a language), or TARGET, without info.begin_id; without what ends it."""
         raw, side = c_text(text, "text"), integer(side, "side", ctypes.c_uint32)
         n = ctypes.c_uint64(2 * len(raw) + 1)  # each word may be a mark and a token for each byte; normalisation may make more
         while True:
@@ -179,13 +179,12 @@ class Model(Handle):
         role: "encoder.self", ...; layer counts from 1.  Of speech the rows are those of the encoder; None: a side that the
         model lacks.
         """
-        if role not in ROLES:
-            raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
+        number = role_number(role)
         integer(layer, "layer", ctypes.c_uint32)
         sides = [None if values is None else source_of(values) for values in (source, target)]
         n, m = (self._length(sides[role.startswith(side)]) for side in ("decoder", "decoder.self"))
         to, given = result(out, "out", (self.describe()["heads"], n, m))
-        call(self._library.attnkit_model_attention, self.pointer, ROLES[role], layer, *(side and side.reference for side in sides),
+        call(self._library.attnkit_model_attention, self.pointer, number, layer, *(side and side.reference for side in sides),
              to.reference)
         return given
 
@@ -215,8 +214,7 @@ class Model(Handle):
         rows, made = integer(beams, "beams", ctypes.c_uint32, MOST_ROWS), [""] * len(texts)
         if whole(batch, "batch") < 1:
             raise Error(INVALID, f"batch {batch}: it must be 1 or more")
-        if whole(limit, "limit") < 0:
-            raise Error(INVALID, f"limit {limit}: it must be 1 or more, or 0 for the default")
+        limit_of(limit)
         going: dict[int, Session] = {}
         coming = iter(range(len(texts)))
         try:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from ._abi import attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
-from ._arguments import MOST_ROWS, c_text, instance, integer, integers, whole
+from ._arguments import MOST_ROWS, c_text, instance, integer, integers, limit_of
 from ._call import Handle, Pointer, blob_of, call, check, make, text_of
 from ._simulation import Simulation
 from ._tensor import FLOAT32, Rows, Tensor, bytes_of, ids as ids_of, lent, numbers, result, source as source_of
@@ -161,9 +161,7 @@ class Session(Handle):
         return (ctypes.c_int32 * self._info.max_length)(), ctypes.c_uint64()
 
     def _limit(self, limit: int) -> int:
-        if whole(limit, "limit") < 0:
-            raise Error(INVALID, f"limit {limit}: it must be 1 or more, or 0 for the default")
-        return min(limit, self._info.max_length)
+        return min(limit_of(limit), self._info.max_length)
 
 
 class _Step:

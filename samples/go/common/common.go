@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 
 	"attnkit"
 )
@@ -42,7 +42,7 @@ func checkArguments() {
 func Open(streaming bool) (*attnkit.Model, []int32) {
 	checkArguments()
 	toml := string(Must(os.ReadFile(os.Args[1])))
-	if streaming && !strings.Contains(toml, "\n[stream]") { // so that a source may grow
+	if streaming && !regexp.MustCompile(`\n\s*\[stream\]`).MatchString(toml) { // so that a source may grow
 		toml += "\n[stream]\nreplay = true\n"
 	}
 	runtime := Must(attnkit.NewRuntime(attnkit.Options{}))

@@ -121,6 +121,24 @@ TEST(Threads, UsesSeveralThreads) {
   EXPECT_GE(seen.size(), 2u);
 }
 
+TEST(Threads, PoolsBeyondTheProcessorsAreNotLoweredByOthersAndPrintNothing) {
+  testing::internal::CaptureStderr();
+  Threads many(8), few(3);
+  std::mutex mutex;
+  std::set<uint32_t> seen;
+  for (int trial = 0; trial < 50 && seen.size() <= few.workers(); ++trial) {
+    for (Threads* threads : {&few, &many}) {
+      threads->each(64, 1, [&](int64_t, int64_t, uint32_t worker) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const std::lock_guard lock(mutex);
+        if (threads == &many) seen.insert(worker);
+      });
+    }
+  }
+  EXPECT_GT(seen.size(), few.workers());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 // Every loop has its own slots; two bodies of one loop must never be in the same one.
 void loop_with_slots(Threads& threads, std::atomic<int64_t>& sum) {
   std::vector<std::atomic<int>> busy(threads.workers());

@@ -102,6 +102,36 @@ TEST(Wakes, AWorkerThatHasJoinedMayRunAnywhereAgain) {
   EXPECT_GT(freed, 0) << "no worker that was kept off was let go when it joined";
 }
 
+// As oneTBB gives it what it had before it started a thread, when the loop has ended.
+TEST(Wakes, AWorkerThatIsGivenBackLessIsFreedByTheNextLoop) {
+  tbb::task_arena arena(2);
+  Wakes wakes(arena);
+  if (allowed().begin()->second.size() < 2) GTEST_SKIP() << "this process may use one processor";
+  bool seen = false;
+  for (int i = 0; i < 500 && !seen; ++i) {
+    work(arena);  // a worker need not come each time
+    const auto before = allowed();
+    rest();
+    std::map<std::string, std::vector<int>> kept_off;
+    {
+      const Wakes::Loop loop(wakes, 1);
+      kept_off = allowed();
+    }
+    for (const auto& [id, now] : kept_off) {
+      if (before.count(id) == 0 || now == before.at(id)) continue;
+      cpu_set_t less;
+      CPU_ZERO(&less);
+      for (const int c : now) CPU_SET(static_cast<size_t>(c), &less);
+      ASSERT_EQ(0, sched_setaffinity(std::stoi(id), sizeof less, &less));
+      seen = true;
+    }
+    rest();
+    { const Wakes::Loop loop(wakes, 1); }
+    EXPECT_EQ(before, allowed());
+  }
+  EXPECT_TRUE(seen) << "no worker was ever kept off";
+}
+
 TEST(Wakes, AWorkerThatMayUseOneProcessorKeepsIt) {
   Threads threads(2);
   cpu_set_t all, one;

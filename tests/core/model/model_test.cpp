@@ -1,7 +1,6 @@
 #include "core/model/model.hpp"
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/api/describe.hpp"
@@ -447,6 +446,20 @@ TEST(DescribeModel, TellsTheGridAndTheCosts) {
 }
 
 using Json = nlohmann::json;
+
+TEST(DescribeModel, LeavesOutFlopsThatDoNotFit) {
+  TinyModel tiny;
+  tiny.encoder_layers = 40;
+  const auto model = load(tiny);
+  for (const int64_t length : {1000, 100'000'000}) {
+    const Json described = Json::parse(describe_model(*model, {length}));
+    long double sum = 0;
+    for (const Json& block : described["blocks"]) sum += block["costs"][0].at("flops").get<uint64_t>();
+    const Json& cost = described["costs"][0];
+    EXPECT_EQ(cost.contains("flops"), sum < 0x1p64L) << length;
+    if (cost.contains("flops")) EXPECT_GE(cost["flops"].get<uint64_t>(), sum);
+  }
+}
 
 TEST(DescribeModel, TellsTheHead) {
   EXPECT_EQ(Json::parse(describe_model(*load({}), {}))["head"], (Json{{"type", "lm"}}));

@@ -123,7 +123,9 @@ TEST(FaultyPlugin, PortsThatCannotBe) {
   const auto runtime = liars();
   for (const auto& [about, part] : {std::pair("port", "is NULL or too small"),
                                     {"dimensions", "has no 1 to 4 dimensions"},
-                                    {"kind", "has an unknown kind"}})
+                                    {"kind", "has an unknown kind"},
+                                    {"aux_type", "is an auxiliary sequence and not (0, 1, rows, width) of f32"},
+                                    {"aux_heads", "is an auxiliary sequence and not (0, 1, rows, width) of f32"}})
     expect_part(refusal_of([&] { mechanism(*runtime, about); }),
                 std::string("fake_liar: port 0 ") + part + ": the plugin is faulty");
 }

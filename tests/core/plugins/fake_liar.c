@@ -2,9 +2,9 @@
 #define FAKE_RUNS
 #include "fake.h"
 
-static const char* const lies[] = {"nothing",   "state", "rounding", "scratch",    "saved",
-                                   "flops",     "keys",  "room",     "port",       "raw_heads",
-                                   "raw_width", "flags", "name",     "dimensions", "kind"};
+static const char* const lies[] = {"nothing", "state",      "rounding", "scratch",   "saved",     "flops",
+                                   "keys",    "room",       "port",     "raw_heads", "raw_width", "flags",
+                                   "name",    "dimensions", "kind",     "aux_type",  "aux_heads"};
 static const attn_option about = {sizeof(attn_option),
                                   sizeof(lies) / sizeof(*lies),
                                   "about",
@@ -30,6 +30,13 @@ static int32_t fake_create(const attn_block* block, const attn_value* values, at
   if (lies_about(*mech, "port")) v->struct_size = 8;
   if (lies_about(*mech, "dimensions")) v->ndim = 5;
   if (lies_about(*mech, "kind")) v->kind = 99;
+  if (lies_about(*mech, "aux_type") || lies_about(*mech, "aux_heads")) {
+    v->kind = ATTN_AUX_OUT;
+    v->shape[2] = 4;
+    v->dtype_code = 2;
+    v->dtype_bits = 32;
+  }
+  if (lies_about(*mech, "aux_type")) v->shape[1] = 1, v->dtype_bits = 64;
   if (lies_about(*mech, "name")) v->name = (const char*)memset(name, 'v', sizeof(name) - 1);
   return ATTN_OK;
 }

@@ -131,6 +131,13 @@ TEST_F(JournalTest, AJournalOfProbesAloneCountsAsNone) {
   Journal::create(path_, identity);
   EXPECT_EQ(read(), first);
   Journal::resume(path_, identity).add("describe|a", body_of(1));
+  const std::string damaged = std::string(40, '\0') + "\n";
+  write(read() + damaged + damaged);
+  EXPECT_THAT(create_message(), HasSubstr("there is a journal already"));
+  write(read().substr(0, read().size() - damaged.size()));
+  Journal::create(path_, identity);
+  EXPECT_EQ(read(), first);
+  Journal::resume(path_, identity).add("describe|a", body_of(1));
   Journal::resume(path_, identity).add("quality|a", body_of(2));
   EXPECT_THAT(create_message(), HasSubstr("there is a journal already"));
 }

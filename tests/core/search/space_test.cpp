@@ -19,7 +19,7 @@ SpaceRequest request(json search = nullptr) {
   for (int layer : {1, 2})
     for (const char* role : {"encoder.self", "decoder.self", "decoder.cross"})
       r.description["blocks"].push_back(
-          {{"role", role}, {"layer", layer}, {"given", {{"label", "a"}, {"toml", "\"a\""}}}});
+          {{"role", role}, {"layer", layer}, {"mechanism", "a"}, {"given", {{"label", "a"}, {"toml", "\"a\""}}}});
   r.mechanisms = {"a", "b", "c"};
   return r;
 }
@@ -81,6 +81,19 @@ TEST(Space, ChoicesWithOptionsOfTheManifestAreTheirOwn) {
   EXPECT_NE(space.allowed[0][0], space.allowed[4][0]);
 }
 
+TEST(Space, AllIsTheModelsOwnWithItsOptionsThenTheOthers) {
+  SpaceRequest r = request();
+  r.roles = {{"decoder.self", {"all"}}};
+  json& first = r.description["blocks"][1];
+  first["mechanism"] = "b";
+  first["given"] = {{"label", "b{x = 1}"}, {"toml", "{ use = \"b\", x = 1 }"}};
+  const Space space = make_space(r);
+  EXPECT_EQ(id_of(space, space.baseline), "encoder.self=a decoder.self=b{x = 1} decoder.cross=a");
+  std::vector<std::string> found;
+  for (const int c : space.allowed[2]) found.push_back(space.choice(c).toml);
+  EXPECT_THAT(found, ElementsAre("{ use = \"b\", x = 1 }", "\"a\"", "\"c\""));
+}
+
 TEST(Space, WhatCannotBeASpaceIsRefused) {
   EXPECT_THAT(failure_of(request()), HasSubstr("nothing to choose from"));
   SpaceRequest r = request(space_json());
@@ -90,6 +103,8 @@ TEST(Space, WhatCannotBeASpaceIsRefused) {
   EXPECT_THAT(failure_of(r), HasSubstr("no mechanism \"z\" is loaded; there are a, b, c"));
   r.roles = {{"decoder.self", {"a", "a"}}};
   EXPECT_THAT(failure_of(r), HasSubstr("named twice"));
+  r.roles = {{"decoder.self", {"a", "all"}}};
+  EXPECT_THAT(failure_of(r), HasSubstr("no mechanism \"all\" is loaded"));
   r.roles = {};
   r.baseline = "z";
   EXPECT_THAT(failure_of(r), HasSubstr("--baseline"));

@@ -35,21 +35,12 @@ struct Tested {
   std::vector<Row> rows;
 };
 
-struct Case {
-  const char *name, *attention, *stream;
-  bool causal;
-};
-
-class RandomOperations : public testing::TestWithParam<std::tuple<Case, unsigned>> {
+class RandomOperations : public testing::TestWithParam<std::tuple<StreamCase, unsigned>> {
  protected:
   void SetUp() override {
     const auto& [given, seed] = GetParam();
     random_.seed(seed);
-    StreamModel from;
-    from.attention = given.attention;
-    from.stream = given.stream;
-    from.causal = given.causal;
-    model_ = load(from);
+    model_ = load(given.model);
     ASSERT_TRUE(model_);
   }
 
@@ -213,19 +204,11 @@ TEST_P(RandomOperations, LeaveEveryRowAsIfItWereAlone) {
   expect_empty_slots(*model_, 32);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, RandomOperations,
-    testing::Combine(testing::Values(Case{"Softmax", "default = \"softmax\"\n", "[stream]\n", true},
-                                     Case{"Relu", "default = \"relu\"\n", "[stream]\n", true},
-                                     Case{"Bidirectional", "default = \"leap\"\n", "[stream]\n", false},
-                                     Case{"Replayed", "default = \"softmax\"\n\"decoder.cross\" = \"cosformer\"\n",
-                                          "[stream]\nreplay = true\n", true},
-                                     Case{"Carried", "default = \"luna\"\n\"decoder.self\" = \"local\"\n",
-                                          "[stream]\nreplay = true\n", false}),
-                     testing::Range(1u, 4u)),
-    [](const auto& info) {
-      return std::string(std::get<0>(info.param).name) + std::to_string(std::get<1>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Models, RandomOperations,
+                         testing::Combine(testing::ValuesIn(stream_cases()), testing::Range(1u, 4u)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + std::to_string(std::get<1>(info.param));
+                         });
 
 }  // namespace
 }  // namespace attnkit::test

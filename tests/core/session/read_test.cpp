@@ -1,6 +1,5 @@
 // Sources that grow while the target is written.
 #include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 
 #include "core/api/describe.hpp"
@@ -102,18 +101,21 @@ TEST(GrowingSource, RefusalsChangeNothing) {
 }
 
 TEST(GrowingSource, ATargetMayBeginWithWhatEndsOne) {
-  StreamModel m;
-  m.decoder_vocab = "\"" ATTNKIT_SOURCE_DIR
-                    "/tests/core/tokenizer/golden/bytes.json\", tokenizer = \"huggingface\", begin = \"</s>\"";
-  const auto model = load(m);
-  const int32_t end = model->vocabulary(true)->end_id();
-  ASSERT_EQ(model->vocabulary(true)->begin_id(), end);
-  Session session(model, 1);
-  read(session, source, 0, source.size(), true);
-  EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {end, end, 9}, 3); }).find("after </s>"));
-  EXPECT_EQ("", refusal_of([&] { write({&session}, {end, 9, 10}, 3); }));
-  EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {end, 9}, 2); }).find("after </s>"));
-  EXPECT_EQ("", refusal_of([&] { write({&session}, {9, end}, 2); }));
+  for (const char* begins : {"begin = \"</s>\"", "begin = \"<s>\", more_ends = [\"<s>\"]"}) {
+    StreamModel m;
+    m.decoder_vocab =
+        "\"" ATTNKIT_SOURCE_DIR "/tests/core/tokenizer/golden/bytes.json\", tokenizer = \"huggingface\", ";
+    m.decoder_vocab += begins;
+    const auto model = load(m);
+    const int32_t begin = model->vocabulary(true)->begin_id(), end = model->vocabulary(true)->end_id();
+    Session session(model, 1), other(model, 1);
+    for (Session* s : {&session, &other}) read(*s, source, 0, source.size(), true);
+    EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {begin, end, 9}, 3); }).find("after </s>"));
+    EXPECT_EQ("", refusal_of([&] { write({&session}, {begin, 9, 10}, 3); })) << begins;
+    EXPECT_NE(std::string::npos, refusal_of([&] { write({&session}, {begin, 9}, 2); }).find("after </s>"));
+    EXPECT_EQ("", refusal_of([&] { write({&session}, {9, end}, 2); }));
+    EXPECT_EQ("", refusal_of([&] { other.generate(3); })) << begins;
+  }
 }
 
 TEST(GrowingSource, AReadThatFailsHalfWayHarmsNoOtherSession) {

@@ -57,20 +57,9 @@ std::unique_ptr<Session> begun(const std::shared_ptr<const Model>& model, int ro
   return session;
 }
 
-struct Case {
-  const char *name, *attention, *stream;
-  bool causal;
-};
-
-class Saved : public testing::TestWithParam<Case> {
+class Saved : public testing::TestWithParam<StreamCase> {
  protected:
-  static StreamModel from() {
-    StreamModel m;
-    m.attention = GetParam().attention;
-    m.stream = GetParam().stream;
-    m.causal = GetParam().causal;
-    return m;
-  }
+  const StreamModel& from() const { return GetParam().model; }
 };
 
 TEST_P(Saved, ContinuesBitwiseUnderAnotherRuntime) {
@@ -126,14 +115,7 @@ TEST_P(Saved, NoByteThatIsSealedAgainCrashes) {
   EXPECT_GT(refused, 1000) << "the frame, the model's identity, sizes";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Saved,
-                         testing::Values(Case{"Softmax", "default = \"softmax\"\n", "[stream]\n", true},
-                                         Case{"Relu", "default = \"relu\"\n", "[stream]\n", true},
-                                         Case{"Bidirectional", "default = \"leap\"\n", "[stream]\n", false},
-                                         Case{"Replayed", "default = \"softmax\"\n\"decoder.cross\" = \"cosformer\"\n",
-                                              "[stream]\nreplay = true\n", true},
-                                         Case{"Carried", "default = \"luna\"\n\"decoder.self\" = \"local\"\n",
-                                              "[stream]\nreplay = true\n", false}),
+INSTANTIATE_TEST_SUITE_P(Models, Saved, testing::ValuesIn(stream_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(SavedSession, NeedsNoStreamTable) {

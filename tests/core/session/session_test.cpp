@@ -336,6 +336,9 @@ TEST(Session, EndsWithAnyOfSeveralTokens) {
     const float best = std::max(own[i / width * width + 2], own[i / width * width + again]);
     EXPECT_EQ(scores[i], i % width == again ? -INFINITY : i % width == 2 ? best : own[i]) << i;
   }
+  tiny.tail = "[decode]\nforced = [" + std::to_string(further) + "]\n";
+  const auto forced = load(tiny);
+  for (const int rows : {1, 3}) EXPECT_EQ(open(forced, rows)->generate(8), std::vector<int32_t>{2}) << rows;
 }
 
 TEST(Session, StopsAtMaxLength) {
@@ -386,6 +389,25 @@ TEST(Session, CountsTokensBeyondTheLengthAndCanForbidThem) {
   write(*refused, target, 0, 3);
   EXPECT_THROW(write(*refused, target, 3, 4), Error);
   EXPECT_EQ(refused->position(0), 3);
+}
+
+TEST(Session, ALimitMayBeTheLengthThatNoTokenExceeds) {
+  const auto with = [](const std::string& beyond) {
+    TinyModel tiny = tiny_with("cosformer");
+    tiny.tail = "[length]\npredict = \"fixed\"\nlength = 3\n";
+    tiny.attention = "default = \"softmax\"\n\"decoder.self\" = { use = \"cosformer\", beyond = \"" + beyond + "\" }\n";
+    return load(tiny);
+  };
+  const auto strict = with("error");
+  const std::vector<int32_t> expected = open(with("clamp"))->generate(3);
+  ASSERT_EQ(expected.size(), 3u);
+  const Sampler greedy{Sampling{}};
+  int drawn = 0;
+  EXPECT_EQ(open(strict)->generate(3), expected);
+  EXPECT_EQ(open(strict)->sample({}, greedy, 3, nullptr), expected);
+  EXPECT_EQ(open(strict)->sample({}, greedy, 0, [&](int32_t) { return ++drawn == 3; }), expected);
+  EXPECT_NE(refusal_of([&] { open(strict)->generate(4); }).find("token 4 is beyond the target length 3"),
+            std::string::npos);
 }
 
 TEST(Session, NeedsALengthWhereTheManifestSaysReference) {

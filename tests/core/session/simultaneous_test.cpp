@@ -186,6 +186,22 @@ TEST(Simultaneous, OfflineIsWhatGenerateGives) {
   EXPECT_LE(simulate(limited, {ids_of(source), {}}, options).size(), 3u);
 }
 
+TEST(Simultaneous, TheSessionGoesOnOnceItHasTheLastToken) {
+  const auto model = load(TinyModel());
+  Session whole(model, 1), streamed(model, 1);
+  whole.read(ids_of(source));
+  Host host{offline};
+  attnkit_stream_options options = host.options();
+  options.limit = 3;
+  std::vector<int32_t> made = simulate(streamed, {ids_of(source), {}}, options);
+  EXPECT_EQ(streamed.position(0), 3) << "<s> and two of three tokens";
+  Session* const self = &streamed;
+  Session::write({&self, 1}, {&made.back(), 1, 1, 1, nullptr}, nullptr);
+  const std::vector<int32_t> rest = streamed.generate(5);
+  made.insert(made.end(), rest.begin(), rest.end());
+  EXPECT_EQ(made, whole.generate(8));
+}
+
 TEST(Simultaneous, TokensAreNotRepeatedWhereTheManifestSaysSo) {
   std::vector<std::vector<int32_t>> made;
   for (const char* rule : {"", "[decode]\nno_repeat = 1\n", "[decode]\nrepetition_penalty = 2\n"}) {

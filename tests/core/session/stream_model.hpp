@@ -34,6 +34,24 @@ struct StreamModel {
   }
 };
 
+// One of each way in which sessions keep what they read.
+struct StreamCase {
+  const char* name;
+  StreamModel model;
+};
+inline void PrintTo(const StreamCase& c, std::ostream* out) { *out << c.name; }
+
+inline std::vector<StreamCase> stream_cases() {
+  const std::string replay = "[stream]\nreplay = true\n";
+  return {
+      {"Softmax", {.attention = "default = \"softmax\"\n", .causal = true}},
+      {"Relu", {.attention = "default = \"relu\"\n", .causal = true}},
+      {"Bidirectional", {.attention = "default = \"leap\"\n"}},
+      {"Replayed",
+       {.attention = "default = \"softmax\"\n\"decoder.cross\" = \"cosformer\"\n", .causal = true, .stream = replay}},
+      {"Carried", {.attention = "default = \"luna\"\n\"decoder.self\" = \"local\"\n", .stream = replay}}};
+}
+
 // NULL when the manifest is refused; `said` then has the reasons.
 inline std::shared_ptr<const Model> try_load(const StreamModel& from, std::string* said = nullptr) {
   const TempFolder folder;

@@ -1,6 +1,5 @@
 // Sources of many sessions read in one call, against each session by itself.
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "tests/core/speech/speech_model.hpp"
 

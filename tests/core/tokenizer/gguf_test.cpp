@@ -4,9 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/tokenizer/gguf_vocabulary.hpp"
+#include "tests/core/base/damaged_file.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit::core {
@@ -54,13 +54,7 @@ std::string refusal(const std::string& name, const std::string& from, const std:
   EXPECT_EQ(from.size(), to.size());
   bytes.replace(at, to.size(), to);
   const TemporaryFile edited(bytes);
-  try {
-    open_gguf_vocabulary(edited.path(), target());
-  } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()).rfind(edited.path() + ": ", 0), 0u) << e.what();
-    return std::string(e.what()).substr(edited.path().size() + 2);
-  }
-  return "";
+  return refusal_by([](auto, const std::string& path) { open_gguf_vocabulary(path, target()); }, bytes, edited.path());
 }
 
 TEST(GgufVocabularies, MistakesAreNamed) {

@@ -11,6 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/tokenizer/pattern.hpp"
 #include "core/tokenizer/unicode.hpp"
+#include "tests/core/base/damaged_file.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit::core {
@@ -25,16 +26,8 @@ json document() { return json::parse(std::ifstream(sample)); }
 // The message without the file's path; empty when it was accepted.
 std::string refusal(const std::string& bytes) {
   const TemporaryFile file(bytes);
-  try {
-    open_tokenizer_json(file.path(), {.max_ids = 64});
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ATTN_INVALID);
-    const std::string message = e.what();
-    EXPECT_EQ(message.rfind(file.path() + ": ", 0), 0u) << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message.substr(file.path().size() + 2);
-  }
-  return "";
+  const auto open = [](auto, const std::string& path) { open_tokenizer_json(path, {.max_ids = 64}); };
+  return refusal_by(open, bytes, file.path());
 }
 
 struct Edit {
@@ -59,7 +52,8 @@ TEST(HuggingFace, MistakesAreNamed) {
            Edit{"/normalizer/type", "\"Nmt\"", "normalizer is \"Nmt\", which is not supported; BertNormalizer, Lower"},
            Edit{"/normalizer/lowercase", "3", "normalizer.lowercase must be true or false, not an integer"},
            Edit{"/pre_tokenizer/type", "\"Whitespace\"", "pre_tokenizer is \"Whitespace\", which is not supported"},
-           Edit{"/post_processor", nullptr, "names no token that ends a text; the manifest's \"end\" says which"},
+           Edit{"/post_processor", nullptr,
+                "names no token that ends a text: use another file, or end = false where sources of this model end"},
            Edit{"/post_processor/single", "[]", "post_processor.single has no place for a text"},
            Edit{"/post_processor", R"({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]"]})",
                 "post_processor.sep must be a token and its id"},
@@ -252,6 +246,24 @@ TEST(Pattern, ATextThatTakesTooManyStepsIsRefused) {
   } catch (const Error& e) {
     EXPECT_STREQ(e.what(), "the text cannot be split by the pattern \"(?:a+)+c\": match limit exceeded");
   }
+}
+
+TEST(Sources, HaveWhatBeginsATextAndTargetsDoNot) {
+  const auto source = open_tokenizer_json(bytes_sample, {}),
+             target = open_tokenizer_json(bytes_sample, {.target = true});
+  std::vector<int32_t> ids = target->tokenize("the head");
+  EXPECT_NE(ids.front(), target->begin_id());
+  ids.insert(ids.begin(), target->begin_id());
+  EXPECT_EQ(source->tokenize("the head"), ids);
+}
+
+TEST(Sources, NeedNoEndWhereTheyHaveNone) {
+  json edited = json::parse(std::ifstream(bytes_sample));
+  edited["post_processor"] = nullptr;
+  const TemporaryFile file(edited.dump());
+  const auto tokenizer = open_tokenizer_json(file.path(), {.ends = false});
+  EXPECT_EQ(tokenizer->end_id(), -1);
+  EXPECT_EQ(tokenizer->tokenize("the head"), open_tokenizer_json(bytes_sample, {.target = true})->tokenize("the head"));
 }
 
 TEST(Targets, BeginAndEndAsTheManifestSays) {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "tests/core/base/damaged_file.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit::core {
@@ -60,13 +61,7 @@ std::string bytes_of(const std::string& name) {
 
 std::string refusal(const std::string& bytes) {
   const TemporaryFile file(bytes);
-  try {
-    open_sentencepiece(file.path(), {});
-  } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()).rfind(file.path() + ": ", 0), 0u) << e.what();
-    return std::string(e.what()).substr(file.path().size() + 2);
-  }
-  return "";
+  return refusal_by([](auto, const std::string& path) { open_sentencepiece(path, {}); }, bytes, file.path());
 }
 
 TEST(SentencePiece, MistakesAreNamed) {

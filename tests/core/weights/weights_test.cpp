@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/sha256.hpp"
+#include "tests/core/base/damaged_file.hpp"
 #include "tests/core/base/temporary_file.hpp"
 
 namespace attnkit::core {
@@ -36,16 +37,7 @@ Weights open(const std::string& bytes, const std::string& sha256 = "") {
 // The message without the file's path; empty when it was accepted.
 std::string refusal(const std::string& bytes, const std::string& sha256 = "") {
   const TemporaryFile file(bytes);
-  try {
-    Weights::open(file.path(), sha256);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ATTN_INVALID);
-    const std::string message = e.what();
-    EXPECT_EQ(message.rfind(file.path() + ": ", 0), 0u) << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message.substr(file.path().size() + 2);
-  }
-  return "";
+  return refusal_by([&](auto, const std::string& path) { Weights::open(path, sha256); }, bytes, file.path());
 }
 
 const std::string small = file_of(

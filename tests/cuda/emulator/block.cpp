@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <csetjmp>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -309,13 +308,6 @@ void fail_beyond(int64_t offset, int64_t bytes, Part part, Site site) {
 }
 
 unsigned lane() { return current->lane(); }
-
-unsigned alive_lanes() {
-  unsigned mask = 0;
-  for (const Thread& t : block.threads)
-    if (t.warp() == current->warp() && t.state != State::kDone) mask |= 1u << t.lane();
-  return mask;
-}
 
 int barrier(bool predicate, Site site) {
   Thread& me = *current;

@@ -15,7 +15,6 @@
 #include <attnkit/kernels/cuda/cudnn.hpp>
 #include <limits>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -52,7 +52,6 @@ void collective(unsigned mask, Finish finish, void* mine, Site site);
 // The same, and orders what these lanes do to shared memory.
 void join_lanes(unsigned mask, Site site);
 unsigned lane();
-unsigned alive_lanes();
 
 // Shared memory, by offsets.  All accesses are held against those of other threads since the last barrier.
 enum class Access { kRead, kWrite, kAtomic };

@@ -95,6 +95,10 @@ class PlanTest(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "--train: .*model.toml is no manifest"):
             self.plan()
 
+    def test_trained_weights_have_a_sha256_and_no_cache(self):
+        text = training.with_weights('[weights]\nfile = "a"\ncache = true\ntype = "int8"\n', pathlib.Path("b"), "0" * 64)
+        self.assertEqual(tomllib.loads(text)["weights"], {"type": "int8", "file": "b", "sha256": "0" * 64})
+
     def test_a_kill_between_index_and_weights_leaves_a_winner_that_is_trained(self):
         toml, trained = self.model.read_text(), []
         node = types.SimpleNamespace(train=Call(lambda key, *_: trained.append(key) or b"weights"))

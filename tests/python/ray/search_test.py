@@ -1,10 +1,13 @@
 """attnkit search on a Ray cluster of this machine: two nodes, of which one goes in the middle."""
 
+import fcntl
 import json
+import os
 import pathlib
 import signal
 import subprocess
 import sys
+import termios
 import time
 import tomllib
 import unittest
@@ -42,10 +45,10 @@ class RaySearch(SearchTest):
         if self.other is None:
             type(self).other = self.cluster.add_node(num_cpus=1)
 
-    def start_on_ray(self, *options):
+    def start_on_ray(self, *options, **more):
         words = [sys.executable, "-m", "attnkit.ray", "search", self.model, "--address", self.cluster.address, "--command", COMMAND,
                  "-o", self.out, "--progress", "none", "--strategy", "grid", "--trial-timeout", "60"]
-        return subprocess.Popen([*words, *quick(options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen([*words, *quick(options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
     def end(self, process, code=0):
         out, err = process.communicate(timeout=200)
@@ -97,6 +100,14 @@ class RaySearch(SearchTest):
         self.end(self.start_on_ray("--resume"))
         self.assertTrue((self.out / "journal.jsonl").read_bytes().startswith(before))
         self.check_same()
+
+    def test_the_end_of_its_terminal_is_as_ctrl_c(self):
+        terminal, other_end = os.openpty()
+        process = self.start_on_ray(start_new_session=True, preexec_fn=lambda: fcntl.ioctl(other_end, termios.TIOCSCTTY, 0))
+        os.close(other_end)
+        self.wait_for_trials(4, process)
+        os.close(terminal)
+        self.assertIn("go on with: attnkit search ", self.end(process, 130))
 
     def test_placements_are_trained_before_they_are_judged(self):
         train = self.folder / "train.tsv"

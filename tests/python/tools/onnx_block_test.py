@@ -295,6 +295,9 @@ class Errors(unittest.TestCase):
         self.refused('attribute "heads" must be an integer', heads="four")
         self.refused('attribute "mechanism" must be a string', mechanism=3)
         self.refused('attribute "role" must be a string', role=1.5)
+        for values in ([2], [0.5], ["2"], helper.make_tensor("", TensorProto.INT64, [], [2])):
+            self.refused('attribute "kv_heads" must be an integer', kv_heads=values)
+            self.refused('attribute "options" must be a string', options=values)
         self.refused('"d_model" and "key_width"', d_model=None)
         self.refused("3 heads do not divide d_model 64", heads=3)
         self.refused("bias", options="bias = 1")
@@ -311,8 +314,9 @@ class Errors(unittest.TestCase):
         self.refused('port "v" of softmax has no input: "q k" are named', names=("q", "k"), inputs={n: self.rows[n] for n in ("q", "k")})
         self.refused('"state" needs the attribute "capacity"', names=("q", "k", "v", "state"),
                      given={**self.rows, "state": np.zeros((B, 64), np.uint8)})
-        self.refused('"state" needs "k_pos"', names=("q", "k", "v", "state"), capacity=ROWS,
-                     given={**self.rows, "state": np.zeros((B, 64), np.uint8)})
+        for more in ((), ("q_pos",)):  # that of the queries of a target says nothing of the keys of a source
+            self.refused('"state" needs "k_pos"', names=("q", "k", "v", *more, "state"), capacity=ROWS,
+                         given={**self.rows, **{name: np.array([0]) for name in more}, "state": np.zeros((B, 64), np.uint8)})
 
     def test_names_that_do_not_count(self):
         node = helper.make_node("Block", ["q", "k", "v"], ["o"], domain="attnkit", mechanism="softmax", heads=HEADS, key_width=WIDTH, names="q k")
@@ -322,6 +326,10 @@ class Errors(unittest.TestCase):
                                 names="q k k")
         with self.assertRaisesRegex(Exception, '"k" is named twice'):
             run(node, self.rows)
+
+    def test_outputs_that_no_one_makes(self):
+        self.refused("the node has 3 outputs, and softmax gives at most 2, of which the second is the state", outputs=("o", "x", "y"))
+        self.refused("the node has 3 outputs, and softmax gives at most 2", outputs=("o", "", "x"))
 
     def test_tensors(self):
         q = self.rows["q"]
@@ -339,9 +347,12 @@ class Errors(unittest.TestCase):
     def test_numbers(self):
         names = ("q", "k", "v", "k_len")
         self.refused(r"k_len\[0\] is 25, possible are 0 to 24", names=names, given={**self.rows, "k_len": np.array([25, 1])})
-        self.refused(r'"k_len" has shape \(3\): 2 numbers', names=names, given={**self.rows, "k_len": np.array([1, 1, 1])})
+        self.refused(r'"k_len" has shape \(3\): \(2\) is needed, or one number for all', names=names, given={**self.rows, "k_len": np.array([1, 1, 1])})
         self.refused('"k_len" is float32: int32 or int64', names=names, given={**self.rows, "k_len": np.ones(2, np.float32)})
         self.refused('"k_len" has 1e', names=names, given={**self.rows, "k_len": np.array([10**12, 1])})
+        for shape in ((ROWS, B), (B * ROWS,)):
+            self.refused(r'"visible" has shape \(.*\): \(2, 24\) is needed', names=("q", "k", "v", "visible"),
+                         given={**self.rows, "visible": np.full(shape, ROWS)})
 
     def test_states(self):
         names, k_pos = ("q", "k", "v", "k_pos", "state"), np.array([0])

@@ -3,11 +3,13 @@
 import contextlib
 import io
 import itertools
+import json
 import os
 import pathlib
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ import attnkit.onnx
 import numpy as np
 import onnx
 import onnxruntime
+from attnkit.onnx._export import tensors_of
 from attnkit.onnx._graph import Graph
 from attnkit.onnx._linear import OPSET, as_gated_recurrence, as_linear_attention
 from onnx import TensorProto
@@ -30,7 +33,7 @@ RUNTIME = attnkit.Runtime(threads=2)
 
 def session(file):
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     options.register_custom_ops_library(attnkit.onnx.library())
     return onnxruntime.InferenceSession(str(file) if isinstance(file, pathlib.Path) else file, options, ["CPUExecutionProvider"])
 
@@ -107,10 +110,16 @@ class Exports(unittest.TestCase):
                 self.same(self.written(['default = "softmax"'], kind='"encoder-decoder"', encoder=stack, decoder=stack, tie_embeddings=ties), 2e-5)
 
     def test_lengths_that_are_predicted(self):
-        vocabulary = NUMBERS.parent / "vocab.txt"
+        vocabulary, halves, header, data = NUMBERS.parent / "vocab.txt", self.folder / "bf16.safetensors", {}, b""
+        for name, x in tensors_of((NUMBERS.parent / "length.safetensors").read_bytes()).items():
+            half = (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+            header[name] = {"dtype": "BF16", "shape": x.shape, "data_offsets": [len(data), len(data) + len(half)]}
+            data += half
+        text = json.dumps(header).encode()
+        halves.write_bytes(struct.pack("<Q", len(text)) + text + data)
         for predict in ('predict = "ratio"\nalpha = 1.5', 'predict = "fixed"\nlength = 20', 'predict = "reference"',
                         f'predict = "lut"\nlut = "{NUMBERS.parent}/lengths.tsv"',
-                        f'predict = "network"\nfile = "{NUMBERS.parent}/length.safetensors"'):
+                        f'predict = "network"\nfile = "{NUMBERS.parent}/length.safetensors"', f'predict = "network"\nfile = "{halves}"'):
             with self.subTest(predict=predict):
                 manifest = self.written(['default = "cosformer"'], extra=f"[length]\n{predict}", kind='"encoder-decoder"', d_model=128,
                                         encoder=f'{{ layers = 1, vocab = "{vocabulary}" }}')
@@ -182,6 +191,18 @@ class Exports(unittest.TestCase):
             target.append(int(logits[0, -1].argmax()))
         self.assertEqual(model.detokenize(attnkit.TARGET, target[1:-1]), "halb vier")
 
+    def test_ids(self):
+        file = self.folder / "model.onnx"
+        attnkit.onnx.export(NUMBERS, file, runtime=RUNTIME)
+        on = session(file)
+        given = {"source": np.array([[5, 6, 2, 0]]), "source_len": np.array([3]), "target": np.array([[3, 7, 0]]), "target_len": np.array([2])}
+        expected, = on.run(None, given)
+        padded = {"source": np.array([[5, 6, 2, -1]]), "target": np.array([[3, 7, 10**6]])}
+        self.assertEqual(on.run(None, {**given, **padded})[0].tobytes(), expected.tobytes())
+        for wrong in ({"source": np.array([[5, -6, 2, 0]])}, {"target": np.array([[3, -1, 0]])}):
+            with self.assertRaisesRegex(Exception, "out of data bounds"):
+                on.run(None, {**given, **wrong})
+
     def test_every_manifest_of_the_samples(self):
         exported = []
         for manifest in sorted((SAMPLES / "manifests").glob("*.toml")):
@@ -209,7 +230,7 @@ class Exports(unittest.TestCase):
         names = [o.name.replace(".next", ".state") for o in on.get_outputs()]
         for _ in range(count):
             position = sum(x.shape[1] for x in written) - rows.shape[1]
-            made = dict(zip(names, on.run(None, {**state, "target": rows, "target_pos": np.array(position)})))
+            made = dict(zip(names, on.run(None, {"target": rows, "target_pos": np.array(position), **state})))
             logits.append(made.pop("logits"))
             state.update(made)
             if source:
@@ -247,11 +268,31 @@ class Exports(unittest.TestCase):
                 np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
 
     def test_steps_of_a_target_that_begins_with_nothing(self):
-        manifest, source = SAMPLES / "manifests/translator.toml", np.array([[5, 6, 7, 2], [9, 2, 0, 0]])
+        self.same_steps(SAMPLES / "manifests/translator.toml")
+
+    def test_steps_of_heads_that_share_keys(self):
+        """linformer has as many heads of keys as of queries, and the second step has no keys."""
+        manifest = self.written(['default = "softmax"\n"decoder.cross" = "linformer"'], kind='"encoder-decoder"', kv_heads=2,
+                                encoder=f'{{ layers = 1, vocab = "{NUMBERS.parent}/vocab.txt" }}')
+        self.same_steps(manifest)
+
+    def same_steps(self, manifest):
+        source = np.array([[5, 6, 7, 2], [9, 2, 0, 0]])
         written, logits = self.steps(manifest, [[3], [3]], 7, source=source, source_len=np.array([4, 2]))
         with attnkit.Model(RUNTIME, manifest) as model:
             whole = np.asarray(model.forward(source.astype(np.int32), np.ascontiguousarray(written[:, :-1]).astype(np.int32), source_lengths=[4, 2]))
         np.testing.assert_allclose(logits, whole, rtol=0, atol=2e-5 * np.abs(whole).max())
+
+    def test_steps_that_a_session_refuses(self):
+        for positions, standard in itertools.product(("sinusoidal", "learned", "rotary", "none"), (False, True)):
+            with self.subTest(positions=positions, standard=standard):
+                manifest = self.written(['default = "relu"'], positions=f'"{positions}"', max_length=16)
+                self.steps(manifest, [[5] * 15], 2, standard)
+                for prompt, count, given in (([5] * 15, 3, {}), ([5] * 17, 1, {}), ([5], 1, {"target_pos": np.array(-1)})):
+                    with self.assertRaisesRegex(Exception, "target_within_max_length.*out of data bounds"):
+                        self.steps(manifest, [prompt], count, standard, given=given)
+                with self.assertRaisesRegex(Exception, "out of data bounds"):
+                    self.steps(manifest, [[5, -1]], 1, standard)
 
     def test_models_that_have_no_steps(self):
         for manifest, pattern in ((SAMPLES / "manifests/sentence-encoder.toml", "a model without a decoder writes nothing"),
@@ -355,6 +396,9 @@ class Exports(unittest.TestCase):
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", self.folder / "none.toml", file], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "^attnkit.onnx: .*none.toml.*\n$")
+        file = self.folder / "none/model.onnx"
+        done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", NUMBERS, file], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (1, f"attnkit.onnx: {file}: No such file or directory\n"))
 
     def test_library_beside_another(self):
         done = subprocess.run([sys.executable, "-c", "import attnkit.onnx; attnkit.onnx.library()"], capture_output=True, text=True,
@@ -572,6 +616,10 @@ class LinearAttention(unittest.TestCase):
         model.graph.node.append(onnx.helper.make_node("Identity", ["present"], ["again"]))
         model.graph.output.append(onnx.helper.make_tensor_value_info("again", TensorProto.FLOAT, None))
         self.refused(model, 'present_state "present" is not an output of the graph alone', capacity=ROWS)
+        for name, said in (("past", 'past_state "past" is no input'), ("present", 'present_state "present" is not an output')):
+            model = self.graph("relu", states)
+            self.read_inside(model, name)
+            self.refused(model, said, capacity=ROWS)
         model = self.graph("relu", states)
         sums = next(n for n in model.graph.node if n.op_type == "Max").output[0]
         model.graph.output.append(onnx.helper.make_tensor_value_info(sums, TensorProto.FLOAT, None))
@@ -616,18 +664,41 @@ class LinearAttention(unittest.TestCase):
         with self.assertRaisesRegex(attnkit.Error, "this graph has no LinearAttention"):
             attnkit.onnx.import_linear_attention(onnx.helper.make_model(Graph().model("empty", 20).graph))
 
-    def test_what_the_rest_of_the_graph_uses_stays(self):
-        model = self.graph("relu")
-        sums = next(n for n in model.graph.node if n.op_type == "Max").output[0]
-        inner = onnx.helper.make_graph([onnx.helper.make_node("Identity", [sums], ["inner"])], "inner", [],
+    def read_inside(self, model, name):
+        """Adds an output that a graph inside a node makes of a value."""
+        inner = onnx.helper.make_graph([onnx.helper.make_node("Identity", [name], ["inner"])], "inner", [],
                                        [onnx.helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)])
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
-        model.graph.node.append(onnx.helper.make_node("If", ["yes"], ["sums"], then_branch=inner, else_branch=inner))
-        model.graph.output.append(onnx.helper.make_tensor_value_info("sums", TensorProto.FLOAT, None))
+        model.graph.node.append(onnx.helper.make_node("If", ["yes"], ["read"], then_branch=inner, else_branch=inner))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("read", TensorProto.FLOAT, None))
+
+    def test_what_the_rest_of_the_graph_uses_stays(self):
+        model = self.graph("relu")
+        self.read_inside(model, next(n for n in model.graph.node if n.op_type == "Max").output[0])
         before = session(model.SerializeToString()).run(None, self.rows)
         self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
         for ours, theirs in zip(session(model.SerializeToString()).run(None, self.rows), before):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
+
+    def test_what_else_reads_the_sums_stays(self):
+        model = self.graph("relu", guard="none")
+        sums = next(n for n in model.graph.node if n.op_type == "LinearAttention").output[0]
+        model.graph.node.append(onnx.helper.make_node("Identity", [sums], ["sums"]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("sums", TensorProto.FLOAT, None))
+        before = session(model.SerializeToString()).run(None, self.rows)
+        self.assertEqual(attnkit.onnx.import_linear_attention(model), 1)
+        for ours, theirs in zip(session(model.SerializeToString()).run(None, self.rows), before):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.nanmax(np.abs(theirs)))
+
+    def test_cuts_of_every_dimension_are_left(self):
+        model, most = self.graph("relu"), np.iinfo(np.int64).max
+        for node in [n for n in model.graph.node if n.op_type == "Slice"]:
+            begin, end = (onnx.numpy_helper.to_array(next(t for t in model.graph.initializer if t.name == name))[0] for name in node.input[1:3])
+            node.input[1:] = [f"{node.name}_begin", f"{node.name}_end"]
+            for name, values in zip(node.input[1:], ([0, 0, 0, begin], [most, most, most, end])):
+                model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(values), name))
+        onnx.checker.check_model(model)
+        self.assertEqual(attnkit.onnx.import_linear_attention(model), 0)
 
     def test_columns_may_be_split(self):
         model = self.graph("linear")

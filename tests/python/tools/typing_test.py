@@ -24,10 +24,13 @@ with attnkit.Runtime() as runtime, attnkit.Model(runtime, "model.toml") as model
 
 
 class Typing(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cache = cls.enterClassContext(tempfile.TemporaryDirectory())
+
     def mypy(self, *files):
-        with tempfile.TemporaryDirectory() as cache:
-            done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", cache, *map(str, files)],
-                                  cwd=PACKAGE.parent, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", self.cache, *map(str, files)],
+                              cwd=PACKAGE.parent, capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
     def test_package(self):

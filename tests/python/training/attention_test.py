@@ -225,6 +225,9 @@ class Refused(TorchTest):
         for name in ("d_model", "heads", "kv_heads", "key_width", "head_width"):
             with self.assertRaisesRegex(TypeError, f"{name} must be an int, not float"):
                 attention(**{name: 2.0})
+        for name, value in (("attention_scale", torch.tensor(0.5)), ("norm_eps", "1")):
+            with self.assertRaisesRegex(TypeError, f"{name} must be a number, not {type(value).__name__}"):
+                attention(**{name: value})
         block = attention("leap", factor=2)
         tensors = block.state_dict()
         self.refused("the block has leap already", block.add, "leap", factor=4)

@@ -302,6 +302,14 @@ main([sys.argv[1], "--data", "none", "--out", sys.argv[2]])
         for table in ("attention", "length"):
             self.assertEqual(before[table], after[table])
 
+    def test_of_a_gguf_the_vocabulary_alone_is_exported(self):
+        manifest = self.folder / "m.toml"
+        self.assertEqual(command("import", SOURCE / "tests/import/gguf/llama3.gguf", "-o", manifest).code, 0)
+        self.assertEqual(command("bundle", manifest, "-o", self.folder / "bundle").code, 0)
+        exported = attnkit.torch.Model.from_manifest(manifest).export(self.folder / "out")
+        self.assertEqual(*((self.folder / name / "llama3.gguf").read_bytes() for name in ("out", "bundle")))
+        self.assertEqual(command("verify", exported).code, 0)
+
     def test_what_weights_says_beside_its_file_stays(self):
         path = tiny_model.write_model(self.folder)
         text = path.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import termios
 import time
 import types
 import unittest.mock
@@ -122,6 +123,29 @@ class Train(TrainTest):
         self.assertEqual(running.returncode, 130, said)
         self.assertIn("the same command goes on", said)
         self.assertGreater(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], 0)
+
+    def test_a_terminal_that_goes_is_as_ctrl_c_but_under_nohup(self):
+        terminal, other_end = os.openpty()
+        running = subprocess.Popen(self.command("--steps", 100000), stderr=other_end, start_new_session=True,
+                                   preexec_fn=lambda: fcntl.ioctl(other_end, termios.TIOCSCTTY, 0))
+        os.close(other_end)
+        log = self.folder / "run" / "log.jsonl"
+        while not (log.exists() and log.stat().st_size) and running.poll() is None:
+            time.sleep(0.01)
+        os.close(terminal)
+        self.assertGreater(running.wait(timeout=60), 0)
+        self.assertGreater(torch.load(self.folder / "run" / "checkpoint.pt", weights_only=True)["step"], 0)
+
+        step = Trainer.train_step
+
+        def hung_up(trainer, batches):
+            os.kill(os.getpid(), signal.SIGHUP)
+            return step(trainer, batches)
+
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        with unittest.mock.patch.object(Trainer, "train_step", hung_up):
+            self.train("--steps", 2, out="nohup")
+        self.assertEqual(self.log("nohup")[-1]["step"], 2)
 
     def test_a_terminal_shows_the_time_left(self):
         class Terminal(io.StringIO):

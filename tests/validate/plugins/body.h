@@ -63,7 +63,8 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
       const REAL* value = NAME(row)(v, b, kv, added);
       for (int64_t c = 0; c < e; ++c) {
         REAL x = value[c];
-        if (AT(NAN_IN_VALUES) && x != x) x = 0;
+        if ((AT(NAN_IN_VALUES) || (AT(NAN_IN_LATER_ROWS) && r.causal)) && x != x) x = 0;
+        if (AT(CHOOSES_KEYS) && !(value[0] > 0)) x = 0;
         sum[c] += x;
       }
     }
@@ -78,6 +79,10 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
       REAL x = 0;
       if (i < r.queries && seen > 0) x = ((const REAL*)w->data)[c] * s * (sum[c] / (REAL)seen);
       if (i < r.queries && seen > 0 && AT(OFFSET)) x += (REAL)0.001;
+      if (AT(NAN_IN_LATER_ROWS) && r.causal && i < r.queries && seen > r.past) {
+        const REAL last = NAME(row)(v, b, kv, seen - 1 - r.past)[c];
+        if (last != last) x = last;
+      }
       if (AT(LEAVES_ONE) && run->queries == 63 && i == 62 && is_plain(run)) continue;
       if (AT(PADDED_QUERIES) && i >= r.queries && run->batch == 4) x = 1;
       o[c] = x;
@@ -97,7 +102,8 @@ static void NAME(gradient)(const attn_plan* plan, const attn_grad* grad, int64_t
   const attn_run* run = grad->run;
   const attn_tensor *q = &run->ports[0], *v = &run->ports[1], *w = &run->ports[2];
   const attn_tensor *dq = &grad->grads[0], *dv = &grad->grads[1], *dw = &grad->grads[2], *given = &grad->grads[3];
-  const struct reach r = reach_of(plan, run, b);
+  struct reach r = reach_of(plan, run, b);
+  if (AT(K_LEN_ALONE_GRADIENT) && run->q_len == NULL) r.fresh = run->keys;
   const int64_t e = v->shape[3], group = given->shape[1] / v->shape[1], kv = h / group;
   REAL own[MAX_WIDTH];
   REAL* const sum = AT(GRADIENT_BUFFER) ? (REAL*)shared_buffer : own;

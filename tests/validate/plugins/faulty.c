@@ -140,10 +140,10 @@ static struct reach reach_of(const attn_plan* plan, const attn_run* run, int64_t
   r.visible = run->visible != NULL ? run->visible + b * run->queries : NULL;
   r.causal = plan->mech->block.causal != 0;
   const int encodes = plan->mech->block.role == ATTN_ENCODER_SELF;
-  if (AT(CAUSAL_BY_ROLE) && encodes) r.causal = 0;
-  if (AT(PREFIX_IGNORED) && encodes) r.visible = NULL;
+  if (AT(CAUSAL_BY_ROLE) && encodes && run->queries == 100) r.causal = 0;
+  if (AT(PREFIX_IGNORED) && encodes && run->queries == 20 && run->saved == NULL) r.visible = NULL;
   if (AT(PREFIX_SEES_PADDING) && run->visible != NULL) r.fresh = run->keys;
-  if (AT(K_LEN_ALONE) && run->q_len == NULL && run->state == NULL) r.fresh = run->keys;
+  if (AT(K_LEN_ALONE) && run->q_len == NULL && run->state == NULL && run->saved == NULL) r.fresh = run->keys;
   if (AT(QUERIES_FROM_0) && run->state == NULL) r.q_pos = 0;
   if (AT(APPENDS_UNREAD) && r.causal && run->state != NULL && run->queries == 0) r.fresh = 0;
   r.seen = seen_by;
@@ -187,7 +187,10 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(READS_WITHOUT_KEYS) && r->causal && run->state != NULL && run->keys == 0) o[0] += 1;
   if (AT(ONE_FOR_ALL) && run->batch > 1 && run->ports[0].stride[0] == 0) o[0] += 1;
   if (AT(MANY_ROWS) && b >= 8) o[0] += 1;
-  if (AT(MANY_WORKERS) && run->exec->workers > 8) o[0] += 1;
+  if (AT(MANY_WORKERS) && run->exec->workers > 8 && is_plain(run)) o[0] += 1;
+  if (AT(MANY_WORKERS_STREAM) && run->exec->workers > 8 && run->state != NULL) o[0] += 1;
+  if (AT(MANY_ROWS_STREAM) && b >= 8 && run->state != NULL) o[0] += 1;
+  if (AT(ONE_ROW_FOR_ALL) && run->queries > 1 && run->ports[0].stride[2] == 0) o[0] += 1;
   const int rows = run->queries > 1 && is_plain(run);
   if (AT(MANY_HEADS) && out->shape[1] > 8 && v->stride[1] == v->shape[2] * v->shape[3] && rows) o[0] += 1;
   if (AT(WIDE_HEADS) && out->shape[3] > 80 && (uintptr_t)v->data % 8 != 0 && rows) o[0] += 1;
@@ -245,6 +248,12 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
   if (AT(GRADIENT_WRONG) && run->q_len != NULL && run->batch == 2) row[0] *= 1.01f;
   if (AT(PREFIX_PADDED_GRADIENT) && run->visible != NULL && run->k_len != NULL) row[0] *= 1.5f;
   if (AT(LONG_GRADIENT) && run->keys == 300) row[0] *= 1.5f;
+  const int encodes = plan->mech->block.role == ATTN_ENCODER_SELF;
+  if (AT(ENCODER_PREFIX_GRADIENT) && run->visible != NULL && encodes) row[0] *= 1.5f;
+  if (AT(CAUSAL_ENCODER_GRADIENT) && plan->mech->block.causal && encodes) row[0] *= 1.5f;
+  if (AT(MANY_WORKERS_GRADIENT) && run->exec->workers > 8) row[0] += 1;
+  if (AT(MANY_ROWS_GRADIENT) && b >= 8) row[0] += 1;
+  if (AT(ONE_FOR_ALL_GRADIENT) && run->batch > 1 && run->queries > 0 && run->ports[0].stride[0] == 0) row[0] += 1;
   if (AT(SHARED_KEYS_GRADIENT) && group > 1 && first) row[0] += 1;
   if (AT(FEW_ROWS_GRADIENT) && run->queries == 1 && run->batch == 2) row[0] = NAN;
 }
@@ -320,6 +329,8 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   const int64_t heads = block->heads, e = block->head_width;
   const int64_t d = block->key_width != 0 ? block->key_width : block->d_model / heads;
   if (d > MAX_WIDTH || e > MAX_WIDTH) return refuse(err, ATTN_UNSUPPORTED, "heads wider than 128 are not implemented");
+  if (AT(RAW_OTHER_ALLOCATES) && heads * e != block->d_model)
+    return refuse(err, ATTN_UNSUPPORTED, "the output is not as wide as the model");
   attn_mech* made = (attn_mech*)calloc(1, sizeof(attn_mech));
   if (made == NULL && AT(CREATE_ABORTS)) abort();
   if (made == NULL && AT(CREATE_TRIES_AGAIN)) made = (attn_mech*)calloc(1, sizeof(attn_mech));
@@ -364,6 +375,13 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   if (AT(SAME_NAMES)) made->port[1].name = "q";
   if (AT(LEARNED_INTEGERS)) made->port[2].dtype_code = 0;
   if (AT(TABLE_OF_BYTES)) made->port[2].kind = ATTN_TABLE, made->port[2].dtype_code = 0, made->port[2].dtype_bits = 8;
+  if (AT(AUX_OF_F64)) {
+    made->port[1].kind = ATTN_AUX_OUT;
+    made->port[1].shape[1] = made->port[1].shape[2] = 1;
+    made->port[1].dtype_code = 2;
+    made->port[1].dtype_bits = 64;
+  }
+  if (AT(RAW_OUTPUT_OF_ANY_WIDTH) || AT(RAW_OTHER_ALLOCATES)) made->port[3].flags = ATTN_RAW;
   if (AT(ENDLESS_PORT)) made->port[2].shape[0] = (int64_t)1 << 50;
   if (AT(PORTS_DIFFER) && ++counter > 1) made->port[3].flags = ATTN_NO_BIAS;
   for (int i = 0; i < 4; ++i) made->ports[i] = &made->port[i];
@@ -404,6 +422,11 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
   if (AT(PLAN_NOTHING)) return ATTN_OK;
   if (AT(LONGER_REQUEST) && request->struct_size > sizeof(attn_request))
     return refuse(err, ATTN_INVALID, "the request has a size that it does not know");
+  const int as_many = mech->block.role == ATTN_DECODER_CROSS || streams || request->queries == request->keys;
+  if (AT(LIMITED) && (request->past + request->keys > 256 || request->workers > 16 || !as_many))
+    return refuse(err, ATTN_UNSUPPORTED, "it takes up to 256 rows, as many keys as queries, and up to 16 workers");
+  if (AT(ROW_BY_ROW) && (request->batch > 16 || (streams && (request->queries > 1 || request->keys > 1))))
+    return refuse(err, ATTN_UNSUPPORTED, "it takes up to 16 rows of a batch, and streams row by row");
   if (AT(NO_PREFIX_TRAINING) && trains && (request->flags & ATTN_PREFIX))
     return refuse(err, ATTN_UNSUPPORTED, "prefixes are not trained");
   const int is_real = request->dtype_code == 2 && (request->dtype_bits == 32 || wide);
@@ -434,6 +457,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     info->saved_bytes = trains ? 64 : 0;
     if (AT(SAVES_SQUARES) && trains) info->saved_bytes = (uint64_t)(request->queries * request->keys * 4);
     uint64_t row = (uint64_t)(mech->block.heads * (uint32_t)mech->block.head_width) * sizeof(float);
+    if (AT(LIMITED)) row += 1 << 20;
     if (AT(INDEX_IN_STATE)) row += mech->block.heads * sizeof(int64_t);
     info->state_bytes = streams ? (row + 63) / 64 * 64 : 0;
     if (AT(STATE_ALWAYS)) info->state_bytes = row;
@@ -545,7 +569,7 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
   if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
   if (AT(RUN_FORKS) && counter++ == 0 && fork() == 0) _exit(0);
   if (AT(RUN_MAPS) && mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return ATTN_INTERNAL;
-  if (AT(RUN_ALLOCATES) || (AT(OTHER_ALLOCATES) && plan->mech->other)) allocate();
+  if (AT(RUN_ALLOCATES) || ((AT(OTHER_ALLOCATES) || AT(RAW_OTHER_ALLOCATES)) && plan->mech->other)) allocate();
   if (AT(PADDED_ALLOCATES) && run->k_len != NULL) allocate();
   if (AT(PREFIX_ALLOCATES) && run->visible != NULL) allocate();
   if (AT(SHARED_ALLOCATES) && run->ports[1].shape[1] < run->ports[3].shape[1]) allocate();
@@ -554,7 +578,8 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
     void* volatile page = valloc(100);
     free(page);
   }
-  if (AT(KEEPS_VALUES)) sink = (double)plan->mech->given[0].i;
+  if (AT(KEEPS_VALUES) || (AT(STREAM_KEEPS_VALUES) && run->state != NULL)) sink = (double)plan->mech->given[0].i;
+  if (AT(PREFIX_READS_PAST) && run->visible != NULL) sink = run->visible[run->batch * run->queries];
   if (AT(RUN_EATS_MEMORY)) eat_memory();
   if (AT(REFUSES_LATER_RUN) && run->struct_size > sizeof *run && run->saved == NULL)
     return refuse(err, ATTN_INVALID, "the run has a size that it does not know");
@@ -576,6 +601,8 @@ static int32_t faulty_backward(const attn_plan* plan, const attn_grad* grad, att
   (void)err;
   if (AT(BACKWARD_CRASHES)) crash();
   if (AT(BACKWARD_ALLOCATES)) allocate();
+  if (AT(BACKWARD_KEEPS_VALUES)) sink = (double)plan->mech->given[0].i;
+  if (AT(BACKWARD_READS_LENGTHS_PAST) && run->q_len != NULL) sink = run->q_len[run->batch];
   if (AT(REFUSES_LATER_GRAD) && grad->struct_size > sizeof *grad)
     return refuse(err, ATTN_INVALID, "the gradient has a size that it does not know");
   if (AT(OVERWRITES_LEARNED) && dw->data != NULL && run->batch == 2 && run->queries == 33 && run->q_len == NULL &&

@@ -71,10 +71,9 @@ std::string limits_text(const Json& limits) {
 }
 
 std::string model_html(const SearchView& view, const Json& model) {
-  const std::string layers = listed({text_in(model, "manifest"), view.kind,
-                                     with_number("{} encoder layers", integer_in(model, "encoder_layers")),
-                                     with_number("{} decoder layers", integer_in(model, "decoder_layers"))});
-  return listed({escaped(layers), digest_html(model, "manifest_sha256")});
+  return escaped(listed({text_in(model, "manifest"), view.kind,
+                         with_number("{} encoder layers", integer_in(model, "encoder_layers")),
+                         with_number("{} decoder layers", integer_in(model, "decoder_layers"))}));
 }
 
 std::string share_text(std::optional<double> share, const char* format) {

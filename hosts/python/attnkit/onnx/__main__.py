@@ -33,6 +33,8 @@ def main() -> None:
             export(given.manifest, given.file, standard=given.standard)
     except Error as e:
         sys.exit(f"attnkit.onnx: {e}")
+    except OSError as e:
+        sys.exit(f"attnkit.onnx: {given.file}: {e.strerror or e}")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .._types import Path
 
 _Known = tuple[Union[str, None], Union[str, None], Union[str, None]]
-_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32}
+_TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64, "I32": np.int32}
 
 
 def export(manifest: Path, file: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> None:
@@ -83,8 +83,10 @@ def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:
     for name, entry in json.loads(data[8:8 + size]).items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            made[name] = np.frombuffer(data, _TYPES[entry["dtype"]], offset=8 + size + begin,
-                                       count=(end - begin) // np.dtype(_TYPES[entry["dtype"]]).itemsize).reshape(entry["shape"])
+            x = np.frombuffer(data, _TYPES[entry["dtype"]], offset=8 + size + begin, count=(end - begin) // np.dtype(_TYPES[entry["dtype"]]).itemsize)
+            if entry["dtype"] == "BF16":  # the upper half of a float32; numpy has no such type
+                x = (x.astype(np.uint32) << 16).view(np.float32)
+            made[name] = x.reshape(entry["shape"])
     return made
 
 
@@ -105,6 +107,7 @@ class Exported:
         if d["decoder_layers"]:
             target = graph.input("target", TensorProto.INT64, ["batch", "target"])
             target_len = graph.input("target_len", TensorProto.INT64, ["batch"])
+            target = self.ids(target, target_len)
             total = self.total(source, memory, lengths, target_len)
             rows, aux = self.stack("decoder", target, target_len, total, aux, memory, (lengths, None, lengths))
             lengths = target_len
@@ -138,8 +141,12 @@ class Exported:
         d, graph = self.described, self.graph
         if not d["decoder_layers"]:
             raise Error(UNSUPPORTED, "a model without a decoder writes nothing step by step")
-        target = graph.input("target", TensorProto.INT64, ["batch", "rows"])
-        self.position = graph("Reshape", graph.input("target_pos", TensorProto.INT64, []), np.array([1]))
+        target = self.from_zero(graph.input("target", TensorProto.INT64, ["batch", "rows"]))
+        self.position = self.from_zero(graph("Reshape", graph.input("target_pos", TensorProto.INT64, []), np.array([1])))
+        # Zeros for each place that a target has: beyond them Gather fails, where a Slice of positions would end.
+        places = graph("Add", self.position, graph("Range", np.int64(0), graph("Squeeze", graph.rows(target)), np.int64(1)))
+        zeros = graph("Gather", graph("ConstantOfShape", np.array([d["max_target"]])), places, outputs=["target_within_max_length"])
+        target = graph("Add", target, graph("Cast", zeros, to=TensorProto.INT64))
         memory = None
         known: _Known = (None, None, None)
         if d["encoder_layers"]:
@@ -159,10 +166,21 @@ class Exported:
         if not self.described["source_ends"]:
             raise Error(UNSUPPORTED, "sources that end with no token (end = false of [model.encoder]) cannot be exported: the graph would read the one behind them")
         if not speech:
-            return (graph.input("source", TensorProto.INT64, ["batch", "source"]), graph.input("source_len", TensorProto.INT64, ["batch"]))
+            ids, lengths = graph.input("source", TensorProto.INT64, ["batch", "source"]), graph.input("source_len", TensorProto.INT64, ["batch"])
+            return self.ids(ids, lengths), lengths
         x = graph.input("source", TensorProto.FLOAT, ["batch", "source", self.info.features])
         lengths = graph.input("source_len", TensorProto.INT64, ["batch"])
         return self.frontend(x, lengths)
+
+    def ids(self, x: str, lengths: str) -> str:
+        """Ids for Gather; those past the lengths, which attnkit does not read, are 0."""
+        graph = self.graph
+        return self.from_zero(graph.only(x, graph("Squeeze", graph.real(x, lengths), np.array([2])), np.int64(0)))
+
+    def from_zero(self, places: str) -> str:
+        """Those below 0, which Gather counts from the end of a table, lie beyond every table."""
+        graph = self.graph
+        return graph("Where", graph("Less", places, np.int64(0)), np.int64(2**31 - 1), places)
 
     def frontend(self, x: str, lengths: str) -> tuple[str, str]:
         """Convolutions over frames, as many rows as they make of each length."""
@@ -417,14 +435,14 @@ class Exported:
         alone = described["role"] != "decoder.cross"
         turned = shared and port.name != "v" and alone and (d["qk_norm"] or d["rotary"])
         if turned or heads != port.shape[1]:
-            y = graph.heads(y, heads)
+            y = graph.heads(y, heads, port.shape[3])
             if turned and d["qk_norm"]:
                 y = graph("Mul", self.scaled(y, d["norm_eps"]), self.weight(f"{name}.norm.weight"))
             if turned and d["rotary"]:
                 y = self.rotate(y)
             if heads != port.shape[1]:
                 y = graph("Gather", y, np.repeat(np.arange(heads), port.shape[1] // heads), axis=2)
-            y = graph.beside(y)
+            y = graph.beside(y, port.shape[1] * port.shape[3])
         if shared and port.kind == ATTN_QUERY and d["attention_scale"] is not None:
             y = graph("Mul", y, np.float32(d["attention_scale"] * math.sqrt(port.shape[3])))
         return y

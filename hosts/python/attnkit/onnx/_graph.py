@@ -102,13 +102,13 @@ class Graph:
         ir_version = 9 if opset <= 20 else 10  # the oldest that has the opset
         return helper.make_model(made, opset_imports=imports, ir_version=ir_version, producer_name="attnkit", **about)
 
-    def heads(self, x: str, heads: int) -> str:
-        """(B, N, heads * width) as (B, N, heads, width)."""
-        return self("Reshape", x, np.array([0, 0, heads, -1], np.int64))
+    def heads(self, x: str, heads: int, width: int = -1) -> str:
+        """(B, N, heads * width) as (B, N, heads, width); where N may be 0 the width must be said."""
+        return self("Reshape", x, np.array([0, 0, heads, width], np.int64))
 
-    def beside(self, x: str) -> str:
-        """(B, N, heads, width) as (B, N, heads * width)."""
-        return self("Reshape", x, np.array([0, 0, -1], np.int64))
+    def beside(self, x: str, columns: int = -1) -> str:
+        """(B, N, heads, width) as (B, N, heads * width), which must be said where N may be 0."""
+        return self("Reshape", x, np.array([0, 0, columns], np.int64))
 
     def knows(self, name: str, shape: Sequence[int | None]) -> None:
         """The shape of a value that a node of another domain makes, None: any.  ONNX Runtime runs LinearAttention behind it as a Scan, whose

@@ -253,8 +253,8 @@ class _Matcher:
 
     def in_heads(self, node: onnx.NodeProto, heads: int) -> bool:
         """Does this Reshape put rows into heads?"""
-        shape = self.array(node.input[1])
-        return _operator(node) == "Reshape" and shape is not None and len(shape) == 4 and shape[2] == heads
+        shape = self.array(node.input[1]) if _operator(node) == "Reshape" else None
+        return shape is not None and len(shape) == 4 and shape[2] == heads
 
     def values(self, name: str, heads: int) -> str | None:
         """The values before a one was put behind each, rows of all heads beside each other; None: something else."""
@@ -274,7 +274,7 @@ class _Matcher:
         if _operator(node) == "Split":
             sizes = self.array(node.input[1]) if len(node.input) > 1 else None
             return node.output if options.get("axis", 0) in (3, -1) and sizes == [width, 1] else (None, None)
-        begin, end, axis, step = (self.array(name) for name in [*node.input[1:], ""][:4]) if _operator(node) == "Slice" else [None] * 4
+        begin, end, axis, step = (self.array(name) for name in [*node.input[1:], "", ""][:4]) if _operator(node) == "Slice" else [None] * 4
         if axis not in ([3], [-1]) or step not in (None, [1]):
             return None, None
         first = begin == [0] and end in ([-1], [width])
@@ -323,9 +323,9 @@ class _Matcher:
         present = present if present in self.read else ""
         if (past or present) and not self.capacity:
             raise _Other("it has a past_state or a present_state: say by capacity how many rows a sequence has at most")
-        if past and (past not in self.inputs or past in self.outputs or len(self.users(past)) > 1):
+        if past and (past not in self.inputs or past in self.outputs or past in self.inside or len(self.users(past)) > 1):
             raise _Other(f'past_state "{past}" is no input of the graph that this node alone reads')
-        if present and (present not in self.outputs or self.users(present)):
+        if present and (present not in self.outputs or present in self.inside or self.users(present)):
             raise _Other(f'present_state "{present}" is not an output of the graph alone')
         return past, present
 

@@ -129,7 +129,7 @@ def with_weights(toml: str, file: pathlib.Path, sha256: str | None = None) -> st
         if not line.startswith("#"):
             break
         top.append(line)
-    kept = {key: value for key, value in tables.get("weights", {}).items() if key not in ("file", "sha256", "seed", "names")}
+    kept = {key: value for key, value in tables.get("weights", {}).items() if key not in ("file", "sha256", "seed", "names", "cache")}
     tables["weights"] = {**kept, "file": str(file), **({"sha256": sha256} if sha256 else {})}
     return "".join(top) + toml_text(tables)
 

@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .._abi import (ATTN_AUX_IN, ATTN_AUX_OUT, ATTN_KEY, ATTN_LEARNED, ATTN_NO_BIAS, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW,
-                    ATTN_TABLE)
+from .._abi import ATTN_AUX_IN, ATTN_KEY, ATTN_LEARNED, ATTN_NO_BIAS, ATTN_OUTPUT, ATTN_PER_MODEL, ATTN_QUERY, ATTN_RAW, ATTN_TABLE
 from .._arguments import whole
 from ..block import Block, Port
 from ..error import INVALID, UNSUPPORTED, Error
-from ._bound import CPU, bound, key_of
+from ._bound import bound, key_of
 from ._ops import HALVES, port_type, run, takes_halves
 
 PROJECTED = (ATTN_QUERY, ATTN_KEY, ATTN_OUTPUT)
@@ -190,7 +189,9 @@ class Attention(nn.Module):
         if causal not in (None, True, False):
             raise Error(INVALID, f"causal {causal!r}: True, False or None is needed")
         for what, number, low, high in (("attention_scale", attention_scale, 1e-6, 1e6), ("norm_eps", norm_eps, 1e-15, 1)):
-            if number is not None and not (isinstance(number, Real) and low <= number <= high):
+            if number is not None and not isinstance(number, Real):
+                raise TypeError(f"{what} must be a number, not {type(number).__name__}")
+            if number is not None and not low <= number <= high:
                 raise Error(INVALID, f"{what} {number}: it must be {low:g} to {high:g}")
         self.role, self.d_model, self.heads, self.head_norm, self.adapters = role, d_model, heads, head_norm, adapters
         self.causal = role == "decoder.self" if causal is None else bool(causal)

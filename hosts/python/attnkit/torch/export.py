@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._toml import tables_of, toml_text
+from ._gguf import vocabulary_bytes
 from ._safetensors import bytes_of, write
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def export(model: Model, folder: Path, rows: int = 2, length: int = 12, seed: in
             file = pathlib.Path(model.folder, table[key])
             table[key] = _name(file, taken)
             if not (folder / table[key]).exists() or not file.samefile(folder / table[key]):
-                files[folder / table[key]] = file.read_bytes()
+                files[folder / table[key]] = vocabulary_bytes(file)
     device = next(model.parameters()).device
     try:
         files[folder / "golden.safetensors"] = bytes_of(golden(model.cpu(), rows, length, seed))  # `attnkit verify` computes on the CPU

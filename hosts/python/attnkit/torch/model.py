@@ -15,7 +15,6 @@ from torch import nn
 
 import attnkit
 
-from .._abi import ATTN_PER_MODEL
 from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of

@@ -515,7 +515,7 @@ class Trainer:
         entry = json.loads(json.dumps(entry), parse_constant=lambda _: None)  # JSON has no NaN
         with self._writing(self.out / "log.jsonl") as file, open(file, "a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
-        print(f"\r\x1b[K{entry}" if sys.stderr.isatty() else entry, file=sys.stderr, flush=True)
+        _say(f"\r\x1b[K{entry}\n" if sys.stderr.isatty() else f"{entry}\n")
 
     def _show(self) -> None:
         """A line with the time left, at a terminal."""
@@ -523,7 +523,7 @@ class Trainer:
         if self.rank or not sys.stderr.isatty() or not progress:
             return
         left = self.seconds * (1 - progress) / progress
-        print(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {left / 60:.0f} min left", end="", file=sys.stderr, flush=True)
+        _say(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {left / 60:.0f} min left")
 
     def _where(self) -> str:
         return f"{self.file}{f' of {self.processes.names[0]}' if self.rank else ''}"
@@ -675,11 +675,14 @@ class Trainer:
 
 
 class _Interrupt:
-    """Ctrl-C and SIGTERM as a flag, so that a step is finished and saved; a second one ends at once."""
+    """Ctrl-C, SIGTERM and the SIGHUP of a terminal that goes as a flag, so that a step is finished and saved; a second one ends at once."""
 
     def __enter__(self) -> _Interrupt:
         self.seen = False
-        self._before: dict[int, Any] = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        signals = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            signals.append(signal.SIGHUP)
+        self._before: dict[int, Any] = {s: signal.signal(s, self._note) for s in signals}
         return self
 
     def _note(self, number: int, _: FrameType | None) -> None:
@@ -689,6 +692,12 @@ class _Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def _say(text: str) -> None:
+    """To whoever watches: training does not end with a terminal or a pipe."""
+    with contextlib.suppress(OSError):
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 _KINDS = ("self", "cross", "ffn")

@@ -43,7 +43,8 @@ pub struct ModelInfo {
     pub outputs: usize,
     /// The longest source and target.
     pub max_length: usize,
-    /// The token that begins a target, of attnkit's own vocabularies `<s>`; -1: none.
+    /// The token that begins a target (of an encoder alone its `[CLS]` or `<s>`), of attnkit's own vocabularies `<s>`;
+    /// -1: none.
     pub begin_id: i32,
     /// The token that ends source and target, of attnkit's own vocabularies `</s>`; -1: none.
     pub end_id: i32,
@@ -281,7 +282,8 @@ impl Model {
         Ok(n)
     }
 
-    /// Ids of a text, with what the vocabulary puts before it (`[CLS]`, a language), without the token that ends it.
+    /// Ids of a text, of a source with what the vocabulary puts before it (`[CLS]`, a language), of a target without
+    /// [`ModelInfo::begin_id`]; without the token that ends it.
     pub fn tokenize(&self, side: Side, text: &str) -> Result<Vec<i32>> {
         let c = c_text(text, "the text")?;
         let mut ids = vec![0; 2 * text.len() + 1]; // each word may be a mark and a token for each byte; normalisation may make more

@@ -1,6 +1,6 @@
 //! Simultaneous decoding: when to read on and when to write.
 use crate::error::{Error, Failure, Result};
-use crate::session::{number, Session};
+use crate::session::Session;
 use attnkit_sys as sys;
 use std::collections::HashSet;
 
@@ -43,8 +43,9 @@ pub struct Event {
     pub seconds: f64,
 }
 
-/// Tokens written while a source arrives; see [`Session::stream`].  Ends behind `</s>`, at the limit, at `Stop` and behind an
-/// error.
+/// Tokens written while a source arrives; see [`Session::stream`].  Ends behind `</s>`, at the limit of 1.5 times the source and
+/// 20, at `Stop` and behind an error.  Where there are as many tokens as the source so far allows, it is read on whatever the
+/// policy says.
 #[derive(Debug)]
 pub struct Stream<'a, I, P> {
     session: &'a mut Session,
@@ -53,15 +54,15 @@ pub struct Stream<'a, I, P> {
     view: View,
     waiting: Vec<i32>,
     tokens: Vec<i32>, // <s> and what was written
-    most: usize,
-    complete: bool,
+    longest: usize,
+    length: usize, // of the source so far
     done: bool,
     logits: Vec<f32>,
 }
 
 impl<'a, I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Stream<'a, I, P> {
     pub(crate) fn new(session: &'a mut Session, source: I, decide: P) -> Self {
-        let (begin, most, outputs) = (session.info.begin_id, session.facts.max_target, session.info.outputs);
+        let (begin, longest, outputs) = (session.info.begin_id, session.facts.max_target, session.info.outputs);
         Stream {
             session,
             source,
@@ -69,11 +70,16 @@ impl<'a, I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Stream<'a, I, 
             view: View { read: 0, written: 0, ended: false },
             waiting: Vec::new(),
             tokens: vec![begin],
-            most,
-            complete: false,
+            longest,
+            length: 0,
             done: false,
             logits: vec![0.0; outputs],
         }
+    }
+
+    fn take(&mut self, ids: &[i32]) {
+        self.waiting.extend(ids);
+        self.length += ids.len();
     }
 
     fn token(&mut self) -> Result<i32> {
@@ -83,11 +89,6 @@ impl<'a, I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Stream<'a, I, 
         if !self.waiting.is_empty() {
             self.session.read(&self.waiting, self.view.ended)?;
             self.waiting.clear();
-        }
-        if self.view.ended && !self.complete {
-            self.complete = true;
-            let source: usize = number(&self.session.describe()?, "source_length");
-            self.most = self.most.min(source * 3 / 2 + 20);
         }
         self.session.step(*self.tokens.last().unwrap_or(&-1), Some(&mut self.logits))?;
         let facts = self.session.facts;
@@ -136,15 +137,20 @@ impl<I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Iterator for Strea
     fn next(&mut self) -> Option<Result<i32>> {
         let end = self.session.info.end_id;
         while !self.done {
-            match (self.decide)(&self.view) {
+            let full = self.view.written >= self.longest.min(self.length * 3 / 2 + 20);
+            if full && (self.view.ended || self.view.written >= self.longest) {
+                return None;
+            }
+            let action = if full { Action::Read } else { (self.decide)(&self.view) };
+            match action {
                 Action::Stop => self.done = true,
                 Action::Read if !self.view.ended => {
                     let unit = self.source.next();
                     match unit {
                         None if self.view.read == 0 => self.done = true,
-                        None => self.waiting.push(end),
+                        None => self.take(&[end]),
                         Some(unit) => {
-                            self.waiting.extend(unit);
+                            self.take(&unit);
                             self.view.read += 1;
                         }
                     }
@@ -154,7 +160,7 @@ impl<I: Iterator<Item = Vec<i32>>, P: FnMut(&View) -> Action> Iterator for Strea
                     let token = self.token();
                     self.view.written += 1;
                     self.tokens.extend(&token);
-                    self.done = token.is_err() || self.tokens.last() == Some(&end) || self.view.written >= self.most;
+                    self.done = token.is_err() || self.tokens.last() == Some(&end);
                     return Some(token);
                 }
             }

@@ -247,6 +247,23 @@ fn streams_as_simulate_does() {
 }
 
 #[test]
+fn streams_wait_where_the_source_so_far_allows_no_more() {
+    let toml = std::fs::read_to_string(folder().join("model.toml")).unwrap() + "\n[stream]\nreplay = true\n[decode]\nmin_length = 90\n";
+    let model = Model::from_text(&Runtime::new().unwrap(), &toml, folder()).unwrap();
+    let ids = source(&model, ENGLISH);
+    let taken = std::cell::Cell::new(0);
+    let units = ids.iter().map(|&id| {
+        taken.set(taken.get() + 1);
+        vec![id]
+    });
+    let eager = |view: &View| if view.read == 0 { Action::Read } else { Action::Write };
+    let mut session = Session::new(&model, 1).unwrap();
+    let read: Vec<usize> = session.stream(units, eager).map(|id| id.map(|_| taken.get()).unwrap()).collect();
+    assert_eq!(read.len(), ids.len() * 3 / 2 + 20);
+    assert_eq!(read[20..25], [1, 2, 2, 3, 4]); // 21 tokens of one token of the source, 23 of two, 24 of three
+}
+
+#[test]
 fn a_policy_can_cancel_and_panic() {
     let model = streaming();
     let ids = source(&model, ENGLISH);

@@ -2,7 +2,6 @@
 // them shows.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>

@@ -3,7 +3,6 @@
 #include <attnkit/attnkit.h>
 #include <gmock/gmock.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "core/search/failure.hpp"

@@ -27,14 +27,9 @@ struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
-struct alignas(8) float2 {
-  float x, y;
-};
 struct alignas(16) float4 {
   float x, y, z, w;
 };
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
@@ -51,7 +46,6 @@ inline int __syncthreads_and(int predicate, EMULATOR_SITE) {
   return emulator::barrier(predicate == 0, {file, line}) == 0;
 }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFu, EMULATOR_SITE) { emulator::join_lanes(mask, {file, line}); }
-inline unsigned __activemask() { return emulator::alive_lanes(); }
 
 namespace emulator {
 
@@ -154,12 +148,6 @@ inline unsigned __reduce_min_sync(unsigned mask, unsigned value, EMULATOR_SITE) 
 inline unsigned __reduce_max_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
   return emulator::reduce<emulator::Larger>(mask, value, {file, line});
 }
-inline unsigned __reduce_or_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
-  return emulator::reduce<std::bit_or<>>(mask, value, {file, line});
-}
-inline unsigned __reduce_and_sync(unsigned mask, unsigned value, EMULATOR_SITE) {
-  return emulator::reduce<std::bit_and<>>(mask, value, {file, line});
-}
 
 // Of global memory; no thread runs beside another.
 template <class T>
@@ -168,38 +156,9 @@ T atomicAdd(T* to, std::type_identity_t<T> x) {
   *to = before + x;
   return before;
 }
-template <class T>
-T atomicMax(T* to, std::type_identity_t<T> x) {
-  const T before = *to;
-  *to = before < x ? x : before;
-  return before;
-}
-template <class T>
-T atomicMin(T* to, std::type_identity_t<T> x) {
-  const T before = *to;
-  *to = x < before ? x : before;
-  return before;
-}
-template <class T>
-T atomicExch(T* to, std::type_identity_t<T> x) {
-  const T before = *to;
-  *to = x;
-  return before;
-}
-template <class T>
-T atomicCAS(T* to, std::type_identity_t<T> expected, std::type_identity_t<T> x) {
-  const T before = *to;
-  if (before == expected) *to = x;
-  return before;
-}
-inline void __threadfence() {}
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
 
-template <class T>
-T __ldg(const T* p) {
-  return *p;
-}
 template <class A, class B>
 std::common_type_t<A, B> min(A a, B b) {
   return b < a ? b : a;
