@@ -27,8 +27,7 @@ class Wakes::Worker {
     const std::lock_guard lock(mutex_);
     cpu_set_t current;
     if (ended_ || loop_ || id_ == gettid() || sched_getaffinity(id_, sizeof current, &current) != 0) return false;
-    // A worker that starts a thread is given back by oneTBB what it had before: what a loop that ended left it,
-    // perhaps.
+    // oneTBB gives a worker that started a thread what it had before, perhaps from a loop that has ended.
     if (!CPU_EQUAL(&current, &others_)) allowed_ = current;
     cpu_set_t others = allowed_;
     CPU_CLR(static_cast<size_t>(processor), &others);

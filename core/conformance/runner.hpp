@@ -70,6 +70,7 @@ struct Call {
   bool without_aux = false;  // AUX_IN has no value yet
   bool fenced = false;       // whatever the run gets ends at a page that nobody may touch
   bool later = false;        // its structs are those of a later minor
+  bool one_of_many = false;  // who makes them looks once whether the inputs survived
 };
 
 // A plan and its runs.  Throws Refused; Violation when a canary or an input was touched.

@@ -29,7 +29,9 @@ Array streamed(Inputs& in, const Feed& feed, std::map<std::string, Array>* aux) 
   const Arena arena(plan.info().state_bytes, batch);
   const auto rows = static_cast<size_t>(batch);
   Array out(batch, like.heads, n, like.width);
+  const std::vector<Array> before = in.arrays;
   Call call;
+  call.one_of_many = true;
   call.arena = &arena;
   call.workers = feed.workers;
   if (feed.flags & ATTN_KNOWS_Q_TOTAL) call.q_total.assign(rows, static_cast<double>(n));
@@ -48,6 +50,7 @@ Array streamed(Inputs& in, const Feed& feed, std::map<std::string, Array>* aux) 
   };
   for (const int64_t size : feed.keys) step(self ? size : 0, size);
   for (const int64_t size : queries) step(size, 0);
+  if (!same_memory(before, in.arrays)) throw Violation("a run of the stream changed an input");
   return out;
 }
 

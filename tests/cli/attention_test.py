@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import pathlib
 import re
 import shutil
 import unittest
@@ -35,6 +36,29 @@ class Attention(CommandTest):
                     self.assertAlmostEqual(sum(row), 1, places=5)  # softmax
         for i, row in enumerate(own["heads"][0]["weights"]):
             self.assertTrue(all(w == 0 for w in row[i + 1:]))  # causal
+
+    def test_an_encoder_whose_texts_no_token_ends(self):
+        vocabulary = pathlib.Path(__file__).parents[1] / "core/tokenizer/golden/llama2.json"
+        self.model = self.folder / "encoder.toml"
+        self.model.write_text(f"""schema = "attnkit.model/1"
+[model]
+name = "encoder"
+kind = "encoder"
+d_model = 8
+heads = 2
+ffn = 8
+max_length = 64
+encoder = {{ layers = 1, vocab = "{vocabulary}", tokenizer = "huggingface", end = false }}
+head = {{ type = "embedding" }}
+[weights]
+seed = 1
+[attention]
+default = "softmax"
+""")
+        tokens = self.run_ok("tokenize", self.model, "--text", "one two").out.split()
+        self.assertGreater(len(tokens), 1)
+        self.assertEqual(len(self.weights("--attention", "encoder.self.1")["queries"]), len(tokens))
+        self.run_ok("run", self.model, "--text", "one two")
 
     def test_own_translation_is_the_default_target(self):
         document = self.run_ok("inspect", SAMPLE, "--attention", "decoder.cross.2", "--text", "two hundred and forty-one euros",

@@ -32,7 +32,7 @@ constexpr Refusing refusing[] = {
     {"whole.some_queries", "bigbird efficient linformer nystromformer reformer skyformer"},
     {"refusal.bidirectional", "ssru"},
     {"locality.future", "bigbird efficient linformer nystromformer reformer skyformer"},
-    {"locality.visible", "bigbird local luna nystromformer reformer relative_bias rope_linear s4d skyformer ssru"},
+    {"locality.visible", "bigbird luna nystromformer reformer s4d skyformer ssru"},
     {"stream.", "bigbird nystromformer reformer skyformer"},
     {"stream.long", "linformer"},
     {"stream.apart", "efficient linformer"},
@@ -40,10 +40,8 @@ constexpr Refusing refusing[] = {
     {"stream.shared_slots", "local relative_bias s4d ssru"},
     {"stream.growing_source", "latte local luna relative_bias rope_linear s4d ssru"},
     {"gradient.adds", "bigbird efficient latte local nystromformer reformer rope_linear skyformer"},
-    {"gradient.visible",
-     "bigbird latte local luna nystromformer reformer relative_bias rope_linear s4d skyformer ssru"},
-    {"gradient.prefixes",
-     "bigbird latte local luna nystromformer reformer relative_bias rope_linear s4d skyformer ssru"},
+    {"gradient.visible", "bigbird luna nystromformer reformer s4d skyformer ssru"},
+    {"gradient.prefixes", "bigbird luna nystromformer reformer s4d skyformer ssru"},
     {"gradient.shared_keys", "bigbird latte linformer nystromformer reformer relative_bias s4d skyformer ssru"},
 };
 

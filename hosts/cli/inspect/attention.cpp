@@ -60,7 +60,7 @@ Sides sides_of(const Model& model, const Facts& facts, const Arguments& argument
   Sides sides;
   if (facts.encoder()) {
     sides.source = tokens_of(model, Side::source, arguments.text("text"), "--text");
-    sides.source.push_back(facts.info.end_id);
+    frame(facts, sides.source);
   }
   if (!facts.decoder()) {
     if (arguments.has("target")) fail(Exit::usage, "--target: this model has no decoder");

@@ -180,10 +180,8 @@ std::optional<std::string> reason_to_skip(const Model& model, const Facts& facts
 }  // namespace
 
 void frame(const Facts& facts, Ids& ids) {
-  if (facts.encoder())
-    ids.push_back(facts.info.end_id);
-  else if (facts.info.begin_id >= 0)
-    ids.insert(ids.begin(), facts.info.begin_id);
+  const int32_t id = facts.encoder() ? facts.info.end_id : facts.info.begin_id;
+  if (id >= 0) ids.insert(facts.encoder() ? ids.end() : ids.begin(), id);
 }
 
 namespace {

@@ -31,8 +31,9 @@ void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // no SA_RESTART: waiting ends too
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    // No SA_RESTART: waiting ends too.  A shell that ends sends SIGHUP, and so does the kernel.
+    action.sa_flags = signal == SIGHUP ? 0 : static_cast<int>(SA_RESETHAND);
     struct sigaction before {};
     // A caller that ignores a signal, such as nohup or a shell's background job, goes on ignoring it.
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);

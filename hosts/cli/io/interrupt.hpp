@@ -1,5 +1,5 @@
 // Ctrl-C, and what ends a command from outside (SIGTERM, SIGHUP of a terminal that goes): the first one is noticed
-// between two steps and ends the command cleanly; a second one ends it at once.
+// between two steps and ends the command cleanly; a second Ctrl-C or SIGTERM ends it at once.
 #pragma once
 
 namespace attnkit::cli {

@@ -16,7 +16,7 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
   memset(own, 0, sizeof own);
   if (run->state != NULL) {
     int64_t slot = run->slots != NULL ? run->slots[b] : b;
-    if (AT(MANY_SLOTS)) slot %= 8;
+    if (AT(MANY_SLOTS) && run->slots != NULL) slot %= 8;
     if (AT(SLOTS_IGNORED) && run->batch == 3) slot = b;
     sum = (REAL*)((char*)run->state + run->state_stride * (uint64_t)slot) + h * e;
     if (AT(STATE_BY_CAPACITY) && plan->request.past + plan->request.keys > 100) sum = sum - h * e + (H - 1 - h) * e;

@@ -462,7 +462,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     info->state_bytes = streams ? (row + 63) / 64 * 64 : 0;
     if (AT(STATE_ALWAYS)) info->state_bytes = row;
     if (AT(STATE_FOR_READING) && streams && request->keys == 0) info->state_bytes += 64;
-    if (AT(STATE_SHRINKS) && streams && request->past > 500) info->state_bytes -= 64;
+    if (AT(STATE_SHRINKS) && streams && request->past == 999) info->state_bytes -= 64;
     if (AT(STATE_IS_HUGE) && streams) info->state_bytes = (uint64_t)1 << 63;
     if (AT(ENDLESS_SCRATCH)) info->scratch_bytes = (uint64_t)1 << 50;
     if (AT(SCRATCH_IS_HUGE)) info->scratch_bytes = UINT64_MAX;

@@ -263,10 +263,10 @@ def search(arguments: argparse.Namespace, options: list[str]) -> int:
         for name in sorted(nodes):
             words += ["--launch", f"ray-node {name} {arguments.worker}".strip()]
         process = subprocess.Popen(words, env={**os.environ, "PATH": f"{folder}:{os.environ.get('PATH', '')}"})
-        # A Ctrl-C and the end of the terminal reach both: the search finishes the trials in flight and says how to go on.
+        # A Ctrl-C reaches both: the search finishes the trials in flight and says how to go on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        for passed_on in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(passed_on, lambda number, _: process.send_signal(number))
         code = process.wait()
     if plan and code == 0:
         plan.finish()

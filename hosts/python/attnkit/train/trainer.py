@@ -675,7 +675,7 @@ class Trainer:
 
 
 class _Interrupt:
-    """Ctrl-C, SIGTERM and the SIGHUP of a terminal that goes as a flag, so that a step is finished and saved; a second one ends at once."""
+    """Ctrl-C, SIGTERM and the SIGHUP of a terminal that goes as a flag, so that a step is finished and saved; a second Ctrl-C or SIGTERM ends at once."""
 
     def __enter__(self) -> _Interrupt:
         self.seen = False
@@ -687,7 +687,8 @@ class _Interrupt:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.seen = True
-        signal.signal(number, self._before[number])
+        if number != signal.SIGHUP:  # a shell that ends sends it, and so does the kernel
+            signal.signal(number, self._before[number])
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
