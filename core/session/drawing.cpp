@@ -41,7 +41,7 @@ class Drawing final : public Generation {
     const Model& model = session.model();
     const bool last = *id == model.vocabulary(true)->end_id() || session.position(0) >= model.manifest().max_target();
     over = last || stopped || std::ssize(made) >= limit;
-    // Where mechanisms allow no further token, the last is not written.
+    // The last is not written if mechanisms allow no further token.
     if (!last && !(over && session.at_total())) next.assign(1, *id);
   }
 

@@ -25,6 +25,7 @@ _DTYPES = {"float32": FLOAT32, "float64": FLOAT64}
 
 
 def role_number(role: str) -> int:
+    """The number of a role of ROLES by its name."""
     if role not in ROLES:
         raise Error(INVALID, f"role {role!r}: one of {', '.join(ROLES)} is needed")
     return ROLES[role]

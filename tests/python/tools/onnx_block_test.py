@@ -328,8 +328,8 @@ class Errors(unittest.TestCase):
             run(node, self.rows)
 
     def test_outputs_that_no_one_makes(self):
-        self.refused("the node has 3 outputs, and softmax gives at most 2, of which the second is the state", outputs=("o", "x", "y"))
-        self.refused("the node has 3 outputs, and softmax gives at most 2", outputs=("o", "", "x"))
+        self.refused("the node has 3 outputs, and softmax gives at most 2, of which the second is the state",
+                     outputs=("o", ("state_out", "uint8"), "x"))
 
     def test_tensors(self):
         q = self.rows["q"]
