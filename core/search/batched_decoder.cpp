@@ -47,7 +47,6 @@ void BatchedDecoder::go_on(const Model& model, std::span<Active> active, uint32_
     fail_at(active[at].index, Error(e.code(), message));
   }
   for (size_t i = 0; i < active.size(); ++i) {
-    active[i].position = made[i].size();
     active[i].made = std::move(made[i]);
     if (!active[i].made.empty()) done(active[i]);
   }

@@ -29,7 +29,7 @@ class BatchedDecoder {
     size_t index;
     Session session;
     int32_t next;     // the token to write
-    size_t position;  // tokens written
+    size_t position;  // tokens written, as run() counts them
     size_t limit;     // tokens to make at most
     Ids source = {};  // that its session is to read, with those of the others that begin; empty: none
     Ids made = {};    // </s> included where it was reached

@@ -130,6 +130,7 @@ class Text(PackageTest):
             stream.add(TEXTS[-1])
             stream.advance()
             self.assertEqual((len(stream.made), stream.finished), (limit, True))
+        self.refused("limit -1: it must be 1 or more, or 0", attnkit.Incremental, model, attnkit.WaitK(1), -1)
         path = self.folder / "model" / "model.toml"
         text = path.read_text().replace('decoder = { layers = 1,', 'decoder = { layers = 1, max_length = 3,') + "[decode]\nmin_length = 9\n"
         self.check_against_simulate(attnkit.Model.from_text(RUNTIME, text, path.parent), TEXTS[-1], "wait-k:1")

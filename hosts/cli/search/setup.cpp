@@ -23,13 +23,6 @@ json own_settings(const json& description) {
   return own.is_object() ? own : json::object();
 }
 
-double to_number(const std::string& option, const std::string& text, double min, double max) {
-  const auto x = parse_number<double>(text);
-  if (!x || !(*x >= min && *x <= max))
-    fail(Exit::usage, "--{} {} must be a number from {} to {}", option, quote(text), min, max);
-  return *x;
-}
-
 // A number with one of the units, as its multiple.
 double with_unit(const std::string& option, const std::string& text,
                  const std::vector<std::pair<std::string, double>>& units) {
@@ -55,8 +48,7 @@ search::Limits limits_of(const Arguments& arguments, const json& own) {
   if (own.contains("min_quality_ratio")) limits.min_quality_ratio = own["min_quality_ratio"].get<double>();
   if (own.contains("max_state")) limits.max_state = own["max_state"].get<uint64_t>();
   if (own.contains("max_latency")) limits.max_latency = own["max_latency"].get<double>();
-  if (arguments.has("min-quality-ratio"))
-    limits.min_quality_ratio = to_number("min-quality-ratio", arguments.text("min-quality-ratio"), 0, 10);
+  if (arguments.has("min-quality-ratio")) limits.min_quality_ratio = arguments.number("min-quality-ratio", 0, 0, 10);
   if (arguments.has("max-state")) limits.max_state = bytes_of(arguments, "max-state");
   if (arguments.has("max-latency"))
     limits.max_latency =
@@ -195,14 +187,14 @@ search::Settings search_settings(const Arguments& arguments, const json& descrip
     fail(Exit::usage, "--quick and --thorough contradict each other: give one of them");
   if (arguments.has("quick")) s.effort = search::Effort::quick;
   if (arguments.has("thorough")) s.effort = search::Effort::thorough;
-  s.confidence = to_number("confidence", arguments.text("confidence", "0.95"), 0.5, 0.999);
+  s.confidence = arguments.number("confidence", 0.95, 0.5, 0.999);
   s.screen = arguments.integer("screen", s.screen, 1, INT32_MAX);
   s.finalists = static_cast<int>(arguments.integer("finalists", s.finalists, 1, 1000));
   s.repetitions = static_cast<int>(arguments.integer("repetitions", s.repetitions, 1, 1000));
   const auto processors = static_cast<int>(core::usable_processors());
   s.jobs = static_cast<int>(arguments.integer("jobs", arguments.has("launch") ? 1 : processors, 1, 256));
   s.threads = static_cast<int>(arguments.integer("threads", 1, 1, 1024));
-  s.trial_timeout = to_number("trial-timeout", arguments.text("trial-timeout", "120"), 0.1, 1e6);
+  s.trial_timeout = arguments.number("trial-timeout", 120, 0.1, 1e6);
   s.trial_memory = trial_memory(arguments);
   s.data = search_data(arguments, description);
   s.test = data_path(arguments, own, "test");

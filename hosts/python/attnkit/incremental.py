@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 from typing import Any, Sequence, Union
 
+from ._arguments import limit_of
 from ._tensor import Result
 from .arriving import ArrivingSpeech, ArrivingText
 from .error import INTERNAL, INVALID, Error
@@ -50,7 +51,7 @@ class Incremental:
     """
 
     def __init__(self, model: Model, policy: Policy, limit: int = 0) -> None:
-        self._model, self._policy = model, policy
+        self._model, self._policy, limit = model, policy, limit_of(limit)
         self._session, described = Session(model, 1), model.describe()
         decode, longest = described["decode"], int(described["max_target"])
         self._rules = decode["repetition_penalty"], decode["no_repeat"]
