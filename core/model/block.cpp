@@ -159,7 +159,7 @@ std::string Block::own_name(const attn_port& port) const {
 // A projection; adapt(weight, bias) folds adapters into it.
 template <class Adapt>
 Dense Block::load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs,
-                        double gain, WeightReader& reader, Adapt&& adapt) {
+                        double gain, WeightReader& reader, bool adapted, Adapt&& adapt) {
   const bool shared = is_shared(port), out = port.kind == ATTN_OUTPUT;
   const bool is_named = shared_name == "q" || shared_name == "k";
   const bool bias = !(port.flags & ATTN_NO_BIAS) && bias_.contains(out ? "o" : is_named ? shared_name : "v");
@@ -172,17 +172,17 @@ Dense Block::load_dense(const attn_port& port, const std::string& shared_name, i
   const WeightType type = reader.type_of(name + ".weight", type_);
   const auto pack = [&] {
     Numbers stored = reader.numbers(name + ".weight", {outputs, inputs}, xavier(inputs, outputs, gain), owner);
-    if (adapted_ || scale != 1) {
+    if (adapted || scale != 1) {
       std::vector<float> w(stored.values.begin(), stored.values.end());
-      if (adapted_) adapt(w, b);
+      if (adapted) adapt(w, b);
       for (auto* numbers : {&w, &b})
         for (float& x : *numbers) x *= scale;
       stored = Numbers(std::move(w));
     }
     return Dense(inputs, outputs, stored.values, b, type, reader.threads());
   };
-  if (adapted_) return pack();
-  return packed_once(reader, name, fmt::format("{:a} {:a}", scale, gain), {inputs, outputs, bias, type}, pack);
+  const std::string recipe = fmt::format("{:a} {:a}{}", scale, gain, adapted ? " " + choice_.mechanism : "");
+  return packed_once(reader, name, recipe, {inputs, outputs, bias || adapted, type}, pack);
 }
 
 void Block::load_projection(size_t i, WeightReader& reader) {
@@ -194,14 +194,17 @@ void Block::load_projection(size_t i, WeightReader& reader) {
          choice_.mechanism);
   if (port.flags & ATTN_RAW) return;
   const int64_t width = heads_of(port) * port.shape[3];
-  projections_[i] = load_dense(port, port.name, d_model_, width, inward, reader, [&](auto& w, auto& b) {
-    if (!is_shared(port) || port.name == std::string("v")) return;
+  const bool adapted = adapted_ && is_shared(port) && port.name != std::string("v");
+  std::vector<float> scales, shifts;
+  if (adapted) {
     const std::string adapter = path_ + "." + choice_.mechanism + ".adapter." + port.name;
-    const std::vector<float> scale = reader.f32(adapter + "_scale", {width}, constant(1)),
-                             shift = reader.f32(adapter + "_shift", {width}, constant(0));
+    scales = reader.f32(adapter + "_scale", {width}, constant(1));
+    shifts = reader.f32(adapter + "_shift", {width}, constant(0));
+  }
+  projections_[i] = load_dense(port, port.name, d_model_, width, inward, reader, adapted, [&](auto& w, auto& b) {
     for (int64_t r = 0; r < width; ++r) {
-      for (int64_t c = 0; c < d_model_; ++c) w[r * d_model_ + c] *= scale[r];
-      b[r] = b[r] * scale[r] + shift[r];
+      for (int64_t c = 0; c < d_model_; ++c) w[r * d_model_ + c] *= scales[r];
+      b[r] = b[r] * scales[r] + shifts[r];
     }
   });
 }
@@ -214,10 +217,11 @@ void Block::load_output(size_t i, WeightReader& reader) {
   if (out_raw_ && width != d_model_)
     fail(ATTN_UNSUPPORTED, "{}: its unprojected output is {} wide, the model {}", choice_.mechanism, width, d_model_);
   if (out_raw_) return;
-  out_ = load_dense(port, "o", width, d_model_, 1, reader, [&](auto& w, auto&) {
-    const std::vector<float> gain = reader.f32(path_ + "." + choice_.mechanism + ".adapter.gain", {width}, constant(1));
+  std::vector<float> gains;
+  if (adapted_) gains = reader.f32(path_ + "." + choice_.mechanism + ".adapter.gain", {width}, constant(1));
+  out_ = load_dense(port, "o", width, d_model_, 1, reader, adapted_, [&](auto& w, auto&) {
     for (int64_t r = 0; r < d_model_; ++r)
-      for (int64_t c = 0; c < width; ++c) w[r * width + c] *= gain[c];
+      for (int64_t c = 0; c < width; ++c) w[r * width + c] *= gains[c];
   });
 }
 

@@ -97,7 +97,7 @@ class Block {
   };
   template <class Adapt>
   Dense load_dense(const attn_port& port, const std::string& shared_name, int64_t inputs, int64_t outputs, double gain,
-                   WeightReader& reader, Adapt&& adapt);
+                   WeightReader& reader, bool adapted, Adapt&& adapt);
   void load_projection(size_t port, WeightReader& reader);
   LayerNorm load_norm(size_t port, double epsilon, WeightReader& reader);
   void load_output(size_t port, WeightReader& reader);

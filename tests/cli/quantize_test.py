@@ -83,6 +83,7 @@ class Quantize(CommandTest):
         self.assertEqual(json.loads((self.made / "report.json").read_text()), report)
         self.assertEqual((report["schema"], report["type"]), ("attnkit.quantize/1", "int8"))
         self.assertLess(report["bytes"]["after"], 0.75 * report["bytes"]["before"])  # what adapters scale stays f32
+        self.assertEqual(report["rounded_at_opening"], 3 * (3 + 6))  # q, k and o of each block
         quality = report["quality"]
         self.assertEqual((quality["metric"], quality["examples"]), ("exact", 200))
         self.assertGreater(quality["after"]["value"], 90)

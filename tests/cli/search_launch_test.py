@@ -101,6 +101,15 @@ class Launch(LaunchTest):
             self.assertIn(f"left out: {name}: ", said.err)
         self.check_timings(good)
 
+    def test_a_trial_that_is_answered_with_garbage_is_run_elsewhere(self):
+        once = f"mkdir {shlex.quote(str(self.folder / 'once'))} 2>/dev/null"
+        garbled = self.worker("garbled") + f" | awk 'NR == 3 && !system(\"{once}\") {{ print \"garbage\"; fflush(); next }} {{ print; fflush() }}'"
+        said = self.launch(garbled, "env")
+        self.check_same_qualities()
+        host = self.hosts()[garbled]
+        self.assertEqual((host["run_elsewhere"], host["left_out"]), (1, None))
+        self.assertIn(f"run elsewhere: 1 trial of {garbled}, the latest: sent no JSON, but 7 other bytes\n", said.err)
+
     def test_no_host_at_all(self):
         other = self.worker("other")
         (self.folder / "other" / "tiny.safetensors").write_bytes(b"")

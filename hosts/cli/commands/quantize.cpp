@@ -60,7 +60,9 @@ std::string report_text(const Json& report, size_t rows) {
   }
   std::string out = table.text();
   if (layers.size() > rows) out += fmt::format("and {} layers that lose less\n", layers.size() - rows);
-  out += fmt::format("\nweights: {} bytes, before {}\n", grouped_text(report["bytes"]["after"]),
+  if (const size_t whole = report["rounded_at_opening"]; whole > 0)
+    out += fmt::format("and {} that the file keeps whole and the model rounds when it opens: not measured\n", whole);
+  out += fmt::format("\nweights: {} bytes, {} as f32\n", grouped_text(report["bytes"]["after"]),
                      grouped_text(report["bytes"]["before"]));
   const Json& quality = report["quality"];
   if (quality.is_null()) return out + "quality: not measured, no data is given (--data FILE)\n";
@@ -99,6 +101,7 @@ Exit quantize_command(const Arguments& arguments) {
                    {"type", type},
                    {"bytes", {{"before", before}, {"after", made.bytes.size()}}},
                    {"layers", Json::array()},
+                   {"rounded_at_opening", made.whole},
                    {"quality", quality_of(arguments, examples, model, after)}};
     for (const LayerLoss& l : made.layers)
       report["layers"].push_back({{"name", l.name}, {"shape", l.shape}, {"error", l.error}});

@@ -195,11 +195,14 @@ void prepare_hosts(search::WorkerCommand& command, const search::ManifestText& m
   if (opened.contains("training")) identity["training"] = opened["training"];
 }
 
-// Their fates, in words where one was left out; into the result's "machine".
+// Their fates, in words where one was left out or lost trials; into the result's "machine".
 void add_hosts(const std::vector<search::LaunchedHost>& hosts, Json& result) {
   Json list = Json::array();
   for (const search::LaunchedHost& h : hosts) {
-    if (!h.reason.empty()) note(fmt::format("left out: {}: {}\n", h.name, h.reason));
+    if (!h.reason.empty())
+      note(fmt::format("left out: {}: {}\n", h.name, h.reason));
+    else if (h.lost > 0)
+      note(fmt::format("run elsewhere: {} of {}, the latest: {}\n", counted_text(h.lost, "trial"), h.name, h.trouble));
     const bool is_known = !h.opened.is_null();
     list.push_back({{"launch", h.name},
                     {"host", is_known ? Json(h.opened.value("host", "")) : Json()},

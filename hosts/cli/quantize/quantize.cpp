@@ -125,7 +125,9 @@ QuantisedWeights quantised(const std::string& safetensors, const std::string& ty
   for (HostTensor& t : file.tensors) {
     // Blocks of int4 are inputs that lie side by side, which those of a convolution do only once it is loaded.
     const bool convolution = t.fields.at("shape").size() > 2;
-    if (!is_packed(t) || is_adapted(t.name) || (type == "int4" && convolution)) {
+    const bool whole = is_adapted(t.name) || (type == "int4" && convolution);
+    if (!is_packed(t) || whole) {
+      made.whole += is_packed(t);
       tensors.push_back(std::move(t));
       continue;
     }

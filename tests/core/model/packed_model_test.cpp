@@ -34,8 +34,8 @@ class PackedModel : public testing::TestWithParam<std::string> {
     for (int i = 3; i < tiny.vocab; ++i) vocab += std::to_string(i) + "\n";
     folder_.write("vocab.txt", vocab);
   }
-  std::string manifest(const std::string& more = "cache = true\n") const {
-    std::string text = wide().manifest();
+  std::string manifest(const std::string& more = "cache = true\n", const TinyModel& tiny = wide()) const {
+    std::string text = tiny.manifest();
     const std::string file = "file = \"w.safetensors\"\n";
     return text.replace(text.find(file), file.size(), file + "type = \"" + GetParam() + "\"\n" + more);
   }
@@ -90,6 +90,25 @@ TEST_P(PackedModel, HasTheSameBits) {
   EXPECT_EQ(said, "");
   EXPECT_EQ(digest, digest_);
   EXPECT_EQ(fs::last_write_time(files()[0]), written) << "it was used";
+}
+
+// What adapters scale is another layer for each mechanism that has them.
+TEST_P(PackedModel, HasAdapters) {
+  TinyModel tiny = wide();
+  tiny.adapters = true;
+  tiny.adapted = {"softmax", "relu"};
+  write(tiny);
+  for (const char* mechanism : {"softmax", "relu", "softmax"}) {
+    tiny.attention = std::string("default = \"") + mechanism + "\"\n";
+    const std::vector<float> expected = logits(manifest("", tiny));
+    std::string said;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(expected, logits(manifest("cache = true\n", tiny), &said));
+      EXPECT_EQ(said, "");
+    }
+    EXPECT_TRUE(is_mapped_);
+    EXPECT_NE(read_file(files().at(0), 1 << 30).find("encoder.self.1.q"), std::string::npos);
+  }
 }
 
 TEST_P(PackedModel, NewWeightsAreSeenAndSaidOnce) {

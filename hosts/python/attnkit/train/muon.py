@@ -18,7 +18,7 @@ def orthogonalised(stack: torch.Tensor, products: torch.dtype, steps: int = 5) -
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
-        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
     return (x.mT if tall else x).to(stack.dtype)
 
 
