@@ -10,6 +10,7 @@ and its plots are made anew of all lines there are; --only none makes them alone
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import venv
@@ -41,11 +42,12 @@ PARTS = {
 
 
 def made(folder):
-    """The python of a virtual environment with all that is compared, made now if it is not there."""
-    python = folder / "bin/python"
-    if not python.exists():
+    """The python of a virtual environment with all that is compared, made now if it is not there whole."""
+    python, wanted, installed = folder / "bin/python", HERE / "requirements.txt", folder / "requirements.txt"
+    if not installed.exists() or installed.read_bytes() != wanted.read_bytes():
         venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "--quiet", "install", "-r", HERE / "requirements.txt"], check=True)
+        subprocess.run([python, "-m", "pip", "--quiet", "install", "-r", wanted], check=True)
+        shutil.copy(wanted, installed)
     return python
 
 
@@ -95,8 +97,10 @@ def plots_of_mechanisms(lines):
     text = ""
     for form in ("causal", "full"):
         for threads in (1, 2):
-            curves = {line["case"]["mechanism"]: [(r["length"], 1e3 * r["median_seconds"]) for r in line["bench"]["results"]]
-                      for line in lines if line["case"]["form"] == form and line["case"]["threads"] == threads}
+            drawn = [line for line in lines if line["case"]["form"] == form and line["case"]["threads"] == threads]
+            curves = {line["case"]["mechanism"]: [(r["length"], 1e3 * r["median_seconds"]) for r in line["bench"]["results"]] for line in drawn}
+            if drawn:  # each was timed in turns with softmax
+                curves.setdefault("softmax", [(r["length"], 1e3 * r["against_median_seconds"]) for r in drawn[0]["bench"]["results"] if "against_median_seconds" in r])
             if len(curves) > 1:
                 text += plot(f"{form}-{threads}", f"Whole sequences, {form}, threads {threads}", "tokens", "ms", curves)
     return text
