@@ -46,10 +46,10 @@ def searched():
          ["\n".join(p) for p in points.values()], ", ".join(f'$d{i} with points pt 7 ps 0.6 title "{name}"' for i, name in enumerate(points)))
 
 
-def against_lag(column, name):
-    """BLEU of each placement under wait-k against a lag, the column-th of those that the second table says."""
-    quality = table("## Simultaneous: wait-k", "placement")
-    lags = {row[0]: row[1:] for row in table("AL, LAAL and DAL in words of the source:", "placement")}
+def against_lag(section, lagging, column, name, title):
+    """BLEU of each placement under wait-k against a lag, the column-th of those that the table after `lagging` says."""
+    quality = table(section, "placement")
+    lags = {row[0]: row[1:] for row in table(lagging, "placement")}
     base, blocks, titles = [float(INTERVAL.search(cell)[1]) for cell in quality[1][1:]], [], []
     for row in quality[1:]:
         points = []
@@ -58,12 +58,14 @@ def against_lag(column, name):
             points.append(f"{lags[row[0]][k].split(' / ')[column]} {value:.2f}")
         blocks.append("\n".join(points))
         titles.append(row[0])
-    draw(name.lower(), "860,560", f"BLEU against {name} under wait-k, k = 1, 3, 5, 7, 9; 1,000 sentences",
-         [f'set xlabel "{name}, words of the source"', 'set ylabel "BLEU"', "set grid", "set key outside right"],
+    draw(name, "860,560", f"BLEU against {title} under wait-k, k = 1, 3, 5, 7, 9; 1,000 sentences",
+         [f'set xlabel "{title}, words of the source"', 'set ylabel "BLEU"', "set grid", "set key outside right"],
          blocks, ", ".join(f'$d{i} with linespoints pt 7 ps 0.6 lw {2.5 if i == 0 else 1.3} title "{title}"' for i, title in enumerate(titles)))
 
 
 by_placement()
 searched()
-for column, name in enumerate(("AL", "LAAL", "DAL")):
-    against_lag(column, name)
+for column, lag in enumerate(("AL", "LAAL", "DAL")):
+    against_lag("## Simultaneous: wait-k", "AL, LAAL and DAL in words of the source:", column, lag.lower(), lag)
+for column, (ending, lag) in enumerate((("", "LAAL"), ("-computing", "LAAL with the time of computing"))):
+    against_lag("### An encoder that sees ahead", "LAAL in words of the source / with the time of computing", column, f"ahead{ending}", lag + ", an encoder that sees ahead,")

@@ -1,7 +1,7 @@
 """BLEU against lag of placements under wait-k, beside their softmax: python simultaneous.py ATTNKIT MANIFEST TSV ENCODER/SELF/CROSS ...
 
-A unit of the source is a token.  Two tables: BLEU, with paired differences to the first placement, and AL, LAAL and DAL in words, as attnkit
-stream has them.
+A unit of the source is a token.  Three tables: BLEU, with paired differences to the first placement, then AL, LAAL and DAL in words, and the same
+with the time of computing, as attnkit stream has them.
 """
 import argparse
 import json
@@ -17,13 +17,13 @@ from sacrebleu.metrics import BLEU
 
 
 def simulated(attnkit, manifest, k, sources, references):
-    """The outputs, and their lags by name."""
+    """The outputs, and their lags by name, without and with the time of computing."""
     with tempfile.TemporaryDirectory() as folder:
         inputs, targets = written(pathlib.Path(folder) / "inputs", sources), written(pathlib.Path(folder) / "targets", references)
         said = subprocess.run([attnkit, "stream", manifest, "--policy", f"wait-k:{k}", "--unit", "token", "--file", inputs, "--target-file", targets,
                                "--replay", "--json", "--progress", "none"], check=True, stdout=subprocess.PIPE).stdout
     made = json.loads(said)
-    return [r["output"] for r in made["results"]], made["summary"]["latency"]
+    return [r["output"] for r in made["results"]], [made["summary"][lags] for lags in ("latency", "computation_aware")]
 
 
 def main():
@@ -61,10 +61,11 @@ def main():
             low, high = interval(scores if first else scores - sampled)
             cells.append(f"{score.score:.2f} ({low:.1f} to {high:.1f})" if first else f"{score.score - whole:+.2f} ({low:+.2f} to {high:+.2f})")
         print(f"| {placement} | {' | '.join(cells)} |")
-    print(f"\n| placement | {heading} |\n|{'---|' * (1 + len(options.k))}")
-    for placement in options.placements:
-        lags = (known[placement, k][1] for k in options.k)
-        print(f"| {placement} | {' | '.join(' / '.join(f'{lag[name]:.2f}' for name in ('al', 'laal', 'dal')) for lag in lags)} |")
+    for computing in range(2):
+        print(f"\n| placement | {heading} |\n|{'---|' * (1 + len(options.k))}")
+        for placement in options.placements:
+            lags = (known[placement, k][1][computing] for k in options.k)
+            print(f"| {placement} | {' | '.join(' / '.join(f'{lag[name]:.2f}' for name in ('al', 'laal', 'dal')) for lag in lags)} |")
 
 
 if __name__ == "__main__":
