@@ -101,6 +101,16 @@ class RaySearch(SearchTest):
         self.assertTrue((self.out / "journal.jsonl").read_bytes().startswith(before))
         self.check_same()
 
+    def test_a_killed_search_goes_on(self):
+        process = self.start_on_ray()
+        self.wait_for_trials(4, process)
+        process.kill()
+        process.communicate(timeout=200)
+        before = (self.out / "journal.jsonl").read_bytes()
+        self.end(self.start_on_ray("--resume"))
+        self.assertTrue((self.out / "journal.jsonl").read_bytes().startswith(before[:before.rindex(b"\n") + 1]))
+        self.check_same()
+
     def test_the_end_of_its_terminal_is_as_ctrl_c(self):
         terminal, other_end = os.openpty()
         process = self.start_on_ray(start_new_session=True, preexec_fn=lambda: fcntl.ioctl(other_end, termios.TIOCSCTTY, 0))
