@@ -3,10 +3,12 @@
     PYTHONPATH=build/lib/attnkit/python python3 docs/benchmarks/training.py [--threads 2] [--rounds 9] [--lengths 256,1024,4096] [--memory]
 
 Prints a table of medians with quartiles in milliseconds and the ratio of medians; with --memory what one call adds to the memory of its
-process, a fresh one for each form.
+process, a fresh one for each form; with --fla FILE, fla/ops/linear_attn/naive.py of the package fla-core, the causal linear mechanisms
+beside that form alone, and how far apart their outputs and gradients are.
 """
 
 import argparse
+import importlib.util
 import math
 import multiprocessing
 import pathlib
@@ -68,10 +70,15 @@ def plugin_of(name, n, causal, modules):
     return lambda q, k, v: run(key, [q, k, v, *learned], (None, None, totals, totals, None), n, n)[0]
 
 
+def networks():
+    """LeaP's, the same each time."""
+    torch.manual_seed(0)
+    return [[(torch.randn(s) / 4).requires_grad_() for s in ((D // 4, D), (D // 4,), (1, D // 4), (1,))] for _ in "qk"]
+
+
 def forms(name, n, causal):
     """What is compared, by name; all take q, k, v (B, H, N, D)."""
-    torch.manual_seed(0)
-    modules = [[(torch.randn(s) / 4).requires_grad_() for s in ((D // 4, D), (D // 4,), (1, D // 4), (1,))] for _ in "qk"]
+    modules = networks()
     made = {"attnkit": plugin_of(name, n, causal, modules)}
     if name == "softmax":
         made["scaled_dot_product_attention"] = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -132,6 +139,35 @@ def memory_table(options):
         print(f"| {name} | {'yes' if causal else 'no'} | {n:,} | {mine:.0f} | {added[least]:.0f} | {least} |", flush=True)
 
 
+def naive_table(options):
+    """Beside flash-linear-attention's naive form: times, and the largest relative difference of an output or a gradient."""
+    spec = importlib.util.spec_from_file_location("naive", options.fla)
+    naive = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(naive)
+    print("| mechanism | N | attnkit, ms | naive, ms | times as fast | apart |\n|---|---|---|---|---|---|")
+    for name, causal, n in cases(options):
+        if name == "softmax" or not causal:
+            continue
+        mine, mapped = forms(name, n, True)["attnkit"], features(name, n, networks())
+
+        def theirs(q, k, v, mapped=mapped):
+            rows = [x.transpose(1, 2) for x in (*mapped(q, k), v)]
+            return naive.naive_chunk_linear_attn(*rows, scale=1.0, normalize=True).transpose(1, 2)
+
+        tensors, given = inputs(n)
+        made, times = [], ([], [])
+        for form in (mine, theirs):
+            out = form(*tensors)
+            made.append([out.detach(), *torch.autograd.grad(out, tensors, given)])
+        apart = max(float((a - b).norm() / b.norm()) for a, b in zip(*made))
+        for _ in range(options.rounds):
+            for form, spent in zip((mine, theirs), times):
+                spent.append(once(form, tensors, given))
+        quartiles = [statistics.quantiles(spent, n=4) for spent in times]
+        cells = " | ".join(f"{q[1]:.2f} ({q[0]:.2f} to {q[2]:.2f})" for q in quartiles)
+        print(f"| {name} | {n:,} | {cells} | {quartiles[1][1] / quartiles[0][1]:.2f} | {apart:.1e} |", flush=True)
+
+
 def cases(options):
     return [(name, causal, n) for name in options.mechanisms.split(",") for causal in (False, True) for n in map(int, options.lengths.split(","))]
 
@@ -143,11 +179,14 @@ def main():
     parser.add_argument("--lengths", default="256,1024,4096")
     parser.add_argument("--mechanisms", default="softmax,relu,linear,cosformer,leap")
     parser.add_argument("--memory", action="store_true", help="memory in place of times")
+    parser.add_argument("--fla", help="flash-linear-attention's naive.py: beside that alone")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(f"torch {torch.__version__}, {options.threads} threads, B {B} H {H} D {D}, f32\n")
     if options.memory:
         return memory_table(options)
+    if options.fla:
+        return naive_table(options)
     print(f"{options.rounds} rounds in turns\n\n| mechanism | causal | N | attnkit, ms | best other, ms | which | times as fast |\n|---|---|---|---|---|---|---|")
     for name, causal, n in cases(options):
         made, times = forms(name, n, causal), {}

@@ -244,6 +244,9 @@ class Refused(TorchTest):
         for lengths in (torch.tensor([2**32 + 1, 2]), [2**32 + 1, 2]):
             self.refused("q_len[0] is 2147483647", block, x, context, lengths=lengths)
         self.assertTrue(block(x, context, lengths=torch.tensor([1.0, 2.0])).equal(block(x, context, lengths=[1, 2])))
+        features = attention("performer")
+        features.performer.omega.requires_grad_()
+        self.refused('port "omega" is a table, which has no gradient', features, inputs("encoder.self")[0])
         self.refused("q_len must be a contiguous torch.int32 tensor of shape (2,)", block, x, context, lengths=[1, 2, 3])
         self.refused("port \"k\" has size 1 in dimension 0, not 2", block, x, context[:1])
         self.refused("x must be rows (B, N, 12) of a floating-point type, not (2, 5, 11) of torch.float32", block, x[..., 1:], context)

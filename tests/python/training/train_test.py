@@ -290,6 +290,12 @@ class Train(TrainTest):
             for name, tensor in tensors_of(model.weights()).items():
                 self.assertTrue(torch.equal(tensor, stored[name]), name)
 
+    def test_a_placed_supernet_exports_what_its_manifest_says(self):
+        net = Supernet.from_manifest(self.manifest)
+        net.place({"encoder.self": "linear"})
+        self.assertEqual(command("verify", net.export(self.folder / "placed")).code, 0)
+        self.assertEqual(net.encoder.block("self", "1").mechanism, "linear")
+
     def test_a_supernet_goes_on_with_projections_that_the_baseline_lacks(self):
         text = self.manifest.read_text(encoding="utf-8").replace('"decoder.self" = ["relu", "leap"]', '"decoder.self" = ["ssru", "relu"]')
         text = text.replace('default = "relu"', 'default = "relu"\n"decoder.self" = "ssru"')

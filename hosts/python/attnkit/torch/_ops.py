@@ -257,6 +257,9 @@ def run(block: str, inputs: Sequence[torch.Tensor | None], rows: Sequence[torch.
         raise Error(UNSUPPORTED, f"{block.split(' ')[0]} has no derivative forwards (jvp, jacfwd): take it backwards, by autograd.grad")
     if not (torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)):
         return torch.ops.attnkit.forward.default(block, inputs, rows, queries, keys, False)
+    for port, t in zip(bound(block).inputs, inputs):
+        if port.kind == ATTN_TABLE and t is not None and t.requires_grad:
+            raise Error(INVALID, f"port \"{port.name}\" is a table, which has no gradient: leave its requires_grad off")
     # Each once: self attention has the same lengths on both sides, and torch.compile takes no tensor twice.
     distinct: list[torch.Tensor] = []
     places = []

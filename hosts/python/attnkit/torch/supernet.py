@@ -10,9 +10,11 @@ from ..error import INVALID, Error
 from ._bound import runtime
 from ._safetensors import tensors_of
 from .._toml import tables_of, toml_text
+from .attention import Attention
 from .model import Model
 
 if TYPE_CHECKING:
+    import pathlib
     from random import Random
 
     from .._types import Path
@@ -55,8 +57,7 @@ class Supernet(Model):
                 raise Error(INVALID, f"{name} may have {mechanism} with two sets of options, whose tensors would have one name: keep one")
             if mechanism in self.candidates[name]:
                 continue
-            stack, kind, layer = name.split(".")
-            getattr(self, stack).block(kind, layer).add(mechanism, self._common(mechanism), **options)
+            self._block(name).add(mechanism, self._common(mechanism), **options)
             self.candidates[name].append(mechanism)
             self._knows[name, mechanism] = block["knows_q_total"], block["knows_k_total"]
         # With projections that no mechanism before it had.
@@ -70,9 +71,21 @@ class Supernet(Model):
                 continue
             if mechanism not in candidates:
                 raise Error(INVALID, f"{name} has {', '.join(candidates)}, not {mechanism}: [search] space says what it holds")
-            stack, kind, layer = name.split(".")
-            getattr(self, stack).block(kind, layer).mechanism = mechanism
-            getattr(self, stack).knows[name] = self._knows[name, mechanism]
+            self._block(name).mechanism = mechanism
+            getattr(self, name.split(".")[0]).knows[name] = self._knows[name, mechanism]
+
+    def export(self, folder: Path, **options: Any) -> pathlib.Path:
+        """As Model.export, of the manifest's own placement, which is what the folder's manifest says."""
+        placed = {name: self._block(name).mechanism for name in self.candidates}
+        self.place(self.baseline)
+        try:
+            return super().export(folder, **options)
+        finally:
+            self.place(placed)
+
+    def _block(self, name: str) -> Attention:
+        stack, kind, layer = name.split(".")
+        return getattr(self, stack).block(kind, layer)
 
     def draw(self, random: Random, weights: dict[str, float] | None = None, baseline: float = 0.2,
              per_layer: float = 0.5) -> dict[str, str]:

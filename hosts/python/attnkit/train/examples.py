@@ -121,7 +121,7 @@ class Examples:
         self.reads_end = description["source_ends"]
         self.forced, self.longest_target = description["forced"], description["max_target"] or self.info.max_length
         if self.info.kind == ATTNKIT_ENCODER and not self.classifies or self.info.sample_rate:
-            raise Error(INVALID, "attnkit.train takes models that read text and write text or a class; train others with attnkit.torch.Model")
+            raise Error(INVALID, "attnkit.train takes models that read text and write text or a class; train others with attnkit.torch.Model, or a Trainer of your own, see docs/training.md")
         name, _, function = self.path.rpartition(":")
         if name.endswith(".py"):
             self.rows, self.draw = None, _function(name, function)

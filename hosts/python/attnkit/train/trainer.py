@@ -201,7 +201,8 @@ class Trainer:
                     now = time.monotonic()
                     (self.seconds, stop), clock = self._everywhere(self.seconds + now - clock, interrupt.seen, batches, taken), now
                     if self.step % self.options.log_every == 0:
-                        self._log(loss=round(float(torch.stack(losses).mean()), 5), tokens_per_second=round(tokens / (now - logged)))
+                        self._log(loss=round(float(torch.stack(losses).mean()), 5), tokens_per_second=round(tokens / (now - logged)),
+                                  minutes_left=round(self._left() / 60, 1))
                         losses, tokens, logged = [], 0, now
                     if now - shown > 1:
                         shown = now
@@ -522,8 +523,12 @@ class Trainer:
         progress = self.progress()
         if self.rank or not sys.stderr.isatty() or not progress:
             return
-        left = self.seconds * (1 - progress) / progress
-        _say(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {left / 60:.0f} min left")
+        _say(f"\r\x1b[Kstep {self.step}, {100 * progress:.1f} %, {self._left() / 60:.0f} min left")
+
+    def _left(self) -> float:
+        """Seconds until the end of the budget, at the speed so far."""
+        progress = self.progress()
+        return self.seconds * (1 - progress) / progress
 
     def _where(self) -> str:
         return f"{self.file}{f' of {self.processes.names[0]}' if self.rank else ''}"
@@ -664,8 +669,6 @@ class Trainer:
         """out/model, of the best average if training may stop early, else of the last."""
         if self.rank:
             return None
-        if self.options.supernet:
-            self.supernet.place(self.supernet.baseline)
         values, half = (self.options.patience and self.best_average) or self.average, self.options.f16
         for name, value in zip(self.named, values) if half else ():
             if torch.isinf(value.half()).any() and not name.startswith("beside."):
