@@ -1,4 +1,4 @@
-# attnkit_add_plugin(<name>): the plugin <name>.so from <name>.cpp of the current folder, and what stands beside it.
+# attnkit_add_plugin(<name>): the plugin <name>.so from <name>.cpp, or <name>.c, of the current folder, and what stands beside it.
 # attnkit_add_plugin_test(<name> [<option>...]): the test <name>.validate, every check of "attnkit validate-plugin" on it.
 
 # Enables the CUDA language when ATTNKIT_CUDA is not OFF and nvcc is there.  Call it at file scope, before
@@ -39,7 +39,7 @@ function(_attnkit_plugin_library target output)
   target_link_libraries(${target} PRIVATE attnkit::abi)
   set_target_properties(${target} PROPERTIES
     PREFIX "" SUFFIX .so OUTPUT_NAME ${output} LIBRARY_OUTPUT_DIRECTORY ${folder} LINK_DEPENDS ${map}
-    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_options(${target} PRIVATE "LINKER:--version-script=${map}" LINKER:--exclude-libs,ALL)
   # A clang sanitizer leaves its runtime to the executable, so that nothing would ever be defined enough.
   if(NOT (CMAKE_CXX_COMPILER_ID MATCHES Clang AND "${CMAKE_CXX_FLAGS} ${CMAKE_MODULE_LINKER_FLAGS}" MATCHES fsanitize))
@@ -49,7 +49,11 @@ function(_attnkit_plugin_library target output)
 endfunction()
 
 function(attnkit_add_plugin name)
-  add_library(${name} MODULE ${name}.cpp)
+  set(source ${name}.cpp)
+  if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source} AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.c)
+    set(source ${name}.c)
+  endif()
+  add_library(${name} MODULE ${source})
   _attnkit_plugin_library(${name} ${name})
   # Plugins are arithmetic: optimise them even where no build type was chosen.  psabi: vectors never cross a call.
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-psabi $<$<NOT:$<CONFIG:Debug>>:-O3>

@@ -352,6 +352,7 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
     check_run(of(block), plan, *run);
     with_exec(*block, plan, run->exec, plan.info().scratch_bytes, [&](const attn_exec* exec) {
       attn_run ready = *run;
+      ready.struct_size = sizeof ready;  // the caller's may be longer
       ready.exec = exec;
       plan.run(ready);
     });
@@ -369,8 +370,10 @@ int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* r
     check_grads(of(block), plan.request(), *grad);
     with_exec(*block, plan, grad->run->exec, plan.info().backward_scratch_bytes, [&](const attn_exec* exec) {
       attn_run ready = *grad->run;
+      ready.struct_size = sizeof ready;
       ready.exec = exec;
       attn_grad gradient = *grad;
+      gradient.struct_size = sizeof gradient;
       gradient.run = &ready;
       plan.backward(gradient);
     });

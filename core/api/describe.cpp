@@ -50,7 +50,10 @@ Json value_of(const Value& value) {
 
 Json option_of(const attn_option& option) {
   constexpr const char* types[] = {"", "int", "float", "bool", "text"};
-  Json out = {{"name", option.name}, {"type", types[option.fallback.type]}, {"default", value_of(option.fallback)}};
+  const bool text = option.fallback.type == ATTN_TEXT;
+  Json out = {{"name", option.name},
+              {"type", types[option.fallback.type]},
+              {"default", text ? Json(clean_line(option.fallback.s)) : value_of(option.fallback)}};
   if (option.min != option.max) {
     const bool whole = option.fallback.type == ATTN_INT;
     out["min"] = whole ? Json(static_cast<int64_t>(option.min)) : Json(option.min);

@@ -136,6 +136,15 @@ void require_data(const attn_tensor& source) {
   const bool empty = std::count(source.shape, source.shape + std::min(source.ndim, 4u), 0) > 0;
   if (!source.data && !empty) fail(ATTN_INVALID, "source has no data");
 }
+
+// Those of the model's sides, and no other.
+void require_sides(const Model& m, const attn_tensor* source, const attn_tensor* target) {
+  if (m.has_encoder() && !source) fail(ATTN_INVALID, "source must not be NULL: this model has an encoder");
+  if (m.has_decoder() && !target) fail(ATTN_INVALID, "target must not be NULL: this model has a decoder");
+  if (!m.has_encoder() && source) fail(ATTN_INVALID, "source must be NULL: this model has no encoder");
+  if (!m.has_decoder() && target) fail(ATTN_INVALID, "target must be NULL: this model has no decoder");
+  if (source) require_data(*source);
+}
 }  // namespace
 
 int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* source, const int32_t* source_len,
@@ -143,7 +152,7 @@ int32_t attnkit_model_forward(const attnkit_model* model, const attn_tensor* sou
                               attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
-    if (m.has_encoder() && source) require_data(*source);
+    require_sides(m, source, target);
     const SourceBatch s = to_source(m, source, source_len);
     const Ids t = to_ids(target, target_len, "target");
     m.forward(s, t, to_floats(out, m.output_shape(s, t), "out"));
@@ -177,6 +186,7 @@ int32_t attnkit_model_attention(const attnkit_model* model, uint32_t role, uint3
                                 const attn_tensor* target, const attn_tensor* out, attn_error* err) {
   return guard(err, [&] {
     const Model& m = of(model);
+    require_sides(m, source, target);
     const SourceBatch s = to_source(m, source, nullptr);
     const Ids t = to_ids(target, nullptr, "target");
     const bool decoder = role == ATTN_DECODER_SELF || role == ATTN_DECODER_CROSS;

@@ -31,13 +31,24 @@ const Plugin* find_mechanism(const std::string& name, Place place, const Reading
              place, message, by == Naming::nobody ? "no block uses it; " + help : help);
     return nullptr;
   };
+  // Files of variants end so, and names of mechanisms do not.
+  constexpr std::string_view ending = "-cuda";
+  const std::string stem = name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
+  if (to.registry.find(stem, 1) || to.registry.find(stem, 2))
+    return report(ak::unknown_mechanism, fmt::format("no mechanism {}; did you mean {}?", quote(name), quote(stem)),
+                  "a mechanism has one name on all devices: device = \"cuda\" at the top, or --device cuda, takes its "
+                  "variant for CUDA; " +
+                      found);
   if (const SkippedFile* file = to.registry.skipped(name))
     return report(ak::unusable_mechanism,
                   fmt::format("mechanism {} cannot be used: {}: {}", quote(name), file->path, file->reason), found);
-  const auto& all = to.registry.plugins();
-  if (std::any_of(all.begin(), all.end(), [&](const auto& p) { return p->name == name; }))
-    return report(ak::unusable_mechanism, fmt::format("mechanism {} has no variant for this device", quote(name)),
-                  found);
+  const bool on_cuda = to.device_type == 2;
+  if (const Plugin* other = to.registry.find(name, on_cuda ? 1 : 2))
+    return report(ak::unusable_mechanism,
+                  fmt::format("mechanism {} has no variant for this device, {}; it is here for {}: {}", quote(name),
+                              on_cuda ? "CUDA" : "the CPU", on_cuda ? "the CPU" : "CUDA", other->path),
+                  fmt::format("device = \"{0}\" at the top, or --device {0}, runs the model there; {1}",
+                              on_cuda ? "cpu" : "cuda", found));
   return report(ak::unknown_mechanism, fmt::format("no mechanism {}{}", quote(name), did_you_mean(name, names)),
                 fmt::format("{}; folders searched: {}", found, fmt::join(to.registry.folders(), ", ")));
 }

@@ -117,7 +117,7 @@ Progress Arguments::progress() const {
 
 const Options global_options = {
     {"plugin-dir", "DIR", "a folder of plugins, searched first; may be repeated", true},
-    {"threads", "N", "threads of one call; 0, the default: one per processor"},
+    {"threads", "N", "threads of one call; 0, the default: one per processor that this process may use"},
     {"device", "cpu|cuda", "where models run, whatever their manifests say"},
     {"json", nullptr, "exactly one JSON document on standard output, errors too"},
     {"progress", "auto|bar|plain|none", "how progress is shown on standard error"},

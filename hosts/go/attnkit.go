@@ -20,6 +20,7 @@ package attnkit
 import "C"
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -78,6 +79,22 @@ func (e *Error) Is(target error) bool { return target == error(e.Code) }
 
 func invalid(format string, arguments ...any) error {
 	return &Error{Code: Invalid, Message: fmt.Sprintf(format, arguments...), Where: -1}
+}
+
+// Refuses an argument that is nil.
+func given(isNil bool, what string) error {
+	if isNil {
+		return invalid("the %s is nil: give one", what)
+	}
+	return nil
+}
+
+// The error of a context that is nil or done.
+func contextError(ctx context.Context) error {
+	if err := given(ctx == nil, "context"); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // A number of the caller's, which C has in 32 bits.
@@ -151,13 +168,27 @@ func (h *handle[T]) use(f func(pointer *T, err *C.attn_error) C.int32_t) error {
 	h.lock.RLock()
 	defer h.lock.RUnlock()
 	if h.pointer == nil {
-		return &Error{Code: Invalid, Message: "this value is closed", Where: -1}
+		return invalid("this %s is closed", h.kind())
 	}
 	p := errorPool.Get().(*pooled)
 	defer errorPool.Put(p)
 	err := failure(f(h.pointer, p.err), p.err)
 	runtime.KeepAlive(h)
 	return err
+}
+
+func (h *handle[T]) kind() string {
+	switch any(h.pointer).(type) {
+	case *C.attnkit_runtime:
+		return "Runtime"
+	case *C.attnkit_model:
+		return "Model"
+	case *C.attnkit_encoded:
+		return "Encoded"
+	case *C.attnkit_session:
+		return "Session"
+	}
+	return "Block"
 }
 
 // A text for C, to be freed.

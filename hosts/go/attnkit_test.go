@@ -128,7 +128,7 @@ func TestRuntime(t *testing.T) {
 	ok(t, r.Close())
 	ok(t, r.Close())
 	_, err := r.List()
-	refused(t, err, attnkit.Invalid, "closed")
+	refused(t, err, attnkit.Invalid, "this Runtime is closed")
 	_, err = attnkit.NewRuntime(attnkit.Options{Threads: -1})
 	refused(t, err, attnkit.Invalid, "threads -1")
 	_, err = attnkit.NewRuntime(attnkit.Options{PluginPath: "a\x00b"})
@@ -328,7 +328,8 @@ func TestForwardIsEncodeAndDecode(t *testing.T) {
 	}
 	refused(t, m.Decode(encoded, attnkit.BatchOf([]int32{1}), rest[:m.Info().Outputs]), attnkit.Invalid, "2")
 	ok(t, encoded.Close())
-	refused(t, m.Decode(encoded, targets, rest), attnkit.Invalid, "closed")
+	refused(t, m.Decode(encoded, targets, rest), attnkit.Invalid, "this Encoded is closed")
+	refused(t, m.Decode(nil, targets, rest), attnkit.Invalid, "the Encoded is nil")
 	lent := must[*attnkit.Batch](t)(attnkit.BatchIDs(ids, []int32{int32(len(ids))}))
 	ok(t, m.Forward(lent, attnkit.BatchOf([]int32{1, 10, 11}), rest[:3*m.Info().Outputs]))
 	if !reflect.DeepEqual(all[:3*m.Info().Outputs], rest[:3*m.Info().Outputs]) {
@@ -339,6 +340,75 @@ func TestForwardIsEncodeAndDecode(t *testing.T) {
 	if binary.LittleEndian.Uint64(weights) > uint64(len(weights)) || weights[8] != '{' {
 		t.Fatal("no safetensors")
 	}
+}
+
+func TestSides(t *testing.T) {
+	r := must[*attnkit.Runtime](t)(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
+	defer r.Close()
+	writes := must[*attnkit.Model](t)(attnkit.Open(r, "../../samples/manifests/language-model.toml"))
+	defer writes.Close()
+	some, none := []int32{3, 4, 2}, []int32{999999, -5, 7} // none: of no vocabulary
+	for _, c := range []struct {
+		m              *attnkit.Model
+		source, target []int32
+		said           string
+	}{
+		{model(t), nil, nil, "source must not be NULL: this model has an encoder"},
+		{model(t), nil, some, "source must not be NULL: this model has an encoder"},
+		{model(t), some, nil, "target must not be NULL: this model has a decoder"},
+		{writes, none, some, "source must be NULL: this model has no encoder"},
+		{writes, nil, nil, "target must not be NULL: this model has a decoder"},
+	} {
+		var sources, targets *attnkit.Batch
+		var source, target *attnkit.Source
+		for _, side := range []struct {
+			ids   []int32
+			batch **attnkit.Batch
+			one   **attnkit.Source
+		}{{c.source, &sources, &source}, {c.target, &targets, &target}} {
+			if ids := attnkit.IDs(side.ids...); side.ids != nil {
+				*side.batch, *side.one = attnkit.BatchOf(side.ids), &ids
+			}
+		}
+		out := make([]float32, 3*c.m.Info().Outputs)
+		refused(t, c.m.Forward(sources, targets, out), attnkit.Invalid, c.said)
+		refused(t, c.m.Attention(attnkit.DecoderSelf, 1, source, target, out[:4*3*3]), attnkit.Invalid, c.said)
+	}
+	_, err := model(t).Encode(nil)
+	refused(t, err, attnkit.Invalid, "source must not be NULL")
+	encoded := must[*attnkit.Encoded](t)(model(t).Encode(attnkit.BatchOf(some)))
+	defer encoded.Close()
+	refused(t, model(t).Decode(encoded, nil, nil), attnkit.Invalid, "target must not be NULL")
+}
+
+func TestArgumentsThatAreNil(t *testing.T) {
+	m, s := streaming(t), begun(t, model(t))
+	_, err := attnkit.Open(nil, "model.toml")
+	refused(t, err, attnkit.Invalid, "the Runtime is nil")
+	_, err = attnkit.Check(nil, "", ".")
+	refused(t, err, attnkit.Invalid, "the Runtime is nil")
+	_, err = attnkit.NewBlock(nil, "relu", attnkit.Place{Role: attnkit.EncoderSelf, Heads: 1, DModel: 8}, "")
+	refused(t, err, attnkit.Invalid, "the Runtime is nil")
+	_, err = attnkit.NewSession(nil, 0)
+	refused(t, err, attnkit.Invalid, "the Model is nil")
+	_, err = attnkit.LoadSession(nil, nil)
+	refused(t, err, attnkit.Invalid, "the Model is nil")
+	var none context.Context
+	_, err = m.Translate(none, english, 0, 0)
+	refused(t, err, attnkit.Invalid, "the context is nil")
+	_, err = s.Sample(none, nil, attnkit.Sampling{}, nil)
+	refused(t, err, attnkit.Invalid, "the context is nil")
+	_, err = attnkit.GenerateAll(none, []*attnkit.Session{s}, 0)
+	refused(t, err, attnkit.Invalid, "the context is nil")
+	empty := must[*attnkit.Session](t)(attnkit.NewSession(m, 1))
+	_, err = empty.Simulate(none, attnkit.IDs(2), nil, 0, attnkit.WaitK(1), nil)
+	refused(t, err, attnkit.Invalid, "the context is nil")
+	_, err = empty.Simulate(background, attnkit.IDs(2), nil, 0, nil, nil)
+	refused(t, err, attnkit.Invalid, "the policy is nil")
+	_, err = empty.Stream(attnkit.Units([]int32{2}), nil).Next(background)
+	refused(t, err, attnkit.Invalid, "the policy is nil")
+	_, err = empty.Stream(attnkit.Units([]int32{2}), attnkit.WaitK(1)).Next(none)
+	refused(t, err, attnkit.Invalid, "the context is nil")
 }
 
 func TestAttention(t *testing.T) {

@@ -159,6 +159,9 @@ type Block struct {
 func NewBlock(r *Runtime, mechanism string, place Place, options string) (*Block, error) {
 	err := upTo(math.MaxInt32, named{"role", place.Role}, named{"heads", place.Heads}, named{"d_model", place.DModel},
 		named{"head width", place.HeadWidth}, named{"heads of keys", place.KVHeads}, named{"key width", place.KeyWidth})
+	if err == nil {
+		err = given(r == nil, "Runtime")
+	}
 	if err != nil {
 		return nil, err
 	}

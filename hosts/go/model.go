@@ -111,6 +111,9 @@ func Check(r *Runtime, toml, folder string) ([]Diagnostic, error) {
 		return nil, err
 	}
 	defer free(dir)
+	if err := given(r == nil, "Runtime"); err != nil {
+		return nil, err
+	}
 	var found []Diagnostic
 	list := cgo.NewHandle(&found)
 	defer list.Delete()
@@ -124,6 +127,9 @@ func Check(r *Runtime, toml, folder string) ([]Diagnostic, error) {
 }
 
 func load(r *Runtime, f func(*C.attnkit_runtime, C.uintptr_t, **C.attnkit_model, *C.attn_error) C.int32_t) (*Model, error) {
+	if err := given(r == nil, "Runtime"); err != nil {
+		return nil, err
+	}
 	var made *C.attnkit_model
 	m := &Model{}
 	list := cgo.NewHandle(&m.warnings)
@@ -232,6 +238,9 @@ func (m *Model) Encode(source *Batch) (*Encoded, error) {
 
 // Decode computes the rest of Forward, for the sources of encoded.
 func (m *Model) Decode(encoded *Encoded, target *Batch, out []float32) error {
+	if err := given(encoded == nil, "Encoded"); err != nil {
+		return err
+	}
 	to, err := m.logits(target, out)
 	if err != nil {
 		return err
@@ -260,13 +269,12 @@ func passOn(inner error, err *C.attn_error) C.int32_t {
 }
 
 func (m *Model) logits(rows *Batch, out []float32) (C.shim_shape, error) {
-	n, length := 0, 0
-	if rows != nil {
-		n, length = rows.rows, rows.length
+	if rows == nil || rows.rows == 0 {
+		return C.shim_shape{}, nil // the library refuses the side that is not there
 	}
-	dimensions := []int{n, length, m.info.Outputs}
+	dimensions := []int{rows.rows, rows.length, m.info.Outputs}
 	if m.facts.Head.Type != "lm" { // one row for each input
-		dimensions = []int{n, m.info.Outputs}
+		dimensions = []int{rows.rows, m.info.Outputs}
 	}
 	needed := 1
 	for _, d := range dimensions {
@@ -304,11 +312,11 @@ func (m *Model) Attention(role, layer int, source, target *Source, out []float32
 		keys = queries
 	}
 	heads := 0
-	if queries*keys > 0 {
+	if queries*keys > 0 { // else the library refuses the side that is not there
 		heads = len(out) / (queries * keys)
-	}
-	if heads*queries*keys != len(out) {
-		return invalid("out has room for %d numbers, whole heads of (%d, %d) are needed", len(out), queries, keys)
+		if heads*queries*keys != len(out) {
+			return invalid("out has room for %d numbers, whole heads of (%d, %d) are needed", len(out), queries, keys)
+		}
 	}
 	return m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t {
 		return C.shim_attention(p, C.uint32_t(role), C.uint32_t(layer), s, from, t, aim, (*C.float)(first(out)),

@@ -7,7 +7,7 @@ import "math"
 
 // Options of a runtime; those that are zero are the library's.
 type Options struct {
-	Threads              int    // of one call, its caller included, 1 to 1024; 0: one per processor
+	Threads              int    // of one call, its caller included, 1 to 1024; 0: one per processor that the process may use
 	PluginPath           string // folders separated by ':', searched first for plugins
 	DeviceType, DeviceID int    // which variants of mechanisms blocks use: 0 and 1 the CPU, 2 CUDA
 }

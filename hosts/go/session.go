@@ -57,10 +57,16 @@ type Session struct {
 }
 
 func newSession(m *Model, rows int, f func(p *C.attnkit_model, to **C.attnkit_session, err *C.attn_error) C.int32_t) (*Session, error) {
+	if err := given(m == nil, "Model"); err != nil {
+		return nil, err
+	}
 	var made *C.attnkit_session
 	err := m.use(func(p *C.attnkit_model, err *C.attn_error) C.int32_t { return f(p, &made, err) })
 	if err != nil {
 		return nil, err
+	}
+	if rows == 0 {
+		rows = m.info.Beams
 	}
 	return ownSession(made, rows, m.info, m.facts), nil
 }
@@ -76,12 +82,8 @@ func NewSession(m *Model, rows int) (*Session, error) {
 	if err := upTo(1024, named{"rows", rows}); err != nil {
 		return nil, err
 	}
-	asked := rows
-	if rows == 0 {
-		rows = m.info.Beams
-	}
 	return newSession(m, rows, func(p *C.attnkit_model, to **C.attnkit_session, err *C.attn_error) C.int32_t {
-		return C.attnkit_session_create(p, C.uint32_t(asked), to, err)
+		return C.attnkit_session_create(p, C.uint32_t(rows), to, err)
 	})
 }
 
@@ -156,7 +158,7 @@ func (s *Session) Step(token int32, logits []float32) error {
 	s.lock.RLock()
 	defer s.lock.RUnlock()
 	if s.pointer == nil {
-		return invalid("this value is closed")
+		return invalid("this %s is closed", s.kind())
 	}
 	failed := C.shim_step(s.pointer, C.int32_t(token), (*C.float)(first(logits)), C.int64_t(s.info.Outputs))
 	runtime.KeepAlive(s)
@@ -211,6 +213,9 @@ func ReadAll(sessions []*Session, sources *Batch, last []bool) error {
 // ids of those that have ended, nil for the others.  Those go on where they are when they are given again, beside any
 // others, under the limit of their first call.  It looks at ctx after every step.
 func GenerateAll(ctx context.Context, sessions []*Session, limit int) ([][]int32, error) {
+	if err := given(ctx == nil, "context"); err != nil {
+		return nil, err
+	}
 	if len(sessions) == 0 {
 		return nil, invalid("no sessions: give at least one")
 	}
@@ -275,6 +280,9 @@ func useAll(sessions []*Session, f func(**C.attnkit_session, C.uint32_t, *C.attn
 // MaxLength leaves; greedy with one row, beam search with more.  It looks at ctx after every token; a greedy session then
 // returns what it has.
 func (s *Session) Generate(ctx context.Context, limit int) ([]int32, error) {
+	if err := given(ctx == nil, "context"); err != nil {
+		return nil, err
+	}
 	if s.rows == 1 && ctx.Done() != nil {
 		return s.Sample(ctx, nil, Sampling{Limit: limit}, nil)
 	}
@@ -340,7 +348,7 @@ type drawing struct {
 // Sample draws tokens behind a prompt; each, when not nil, sees every token before the next is computed and says whether to go
 // on.  When ctx is done it returns what was drawn so far with ctx's error.
 func (s *Session) Sample(ctx context.Context, prompt []int32, sampling Sampling, each func(int32) bool) ([]int32, error) {
-	if err := ctx.Err(); err != nil {
+	if err := contextError(ctx); err != nil {
 		return nil, err
 	}
 	limit := sampling.Limit
@@ -437,7 +445,10 @@ func (s *simulation) recovered(stop func()) {
 // action, observe, when not nil, sees each.  ends: where each unit ends in the source, nil: each id is one.  When ctx is done
 // it returns what was written so far with ctx's error.  A panic of the functions goes on after the call.
 func (s *Session) Simulate(ctx context.Context, source Source, ends []int64, limit int, policy Policy, observe func(Event)) ([]int32, error) {
-	if err := ctx.Err(); err != nil {
+	if err := contextError(ctx); err != nil {
+		return nil, err
+	}
+	if err := given(policy == nil, "policy"); err != nil {
 		return nil, err
 	}
 	data, from, err := source.tensor()

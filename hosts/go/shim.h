@@ -35,13 +35,13 @@ static inline int32_t shim_forward(const attnkit_model* model, const void* sourc
 static inline int32_t shim_encode(const attnkit_model* model, const void* source, shim_shape s, const int32_t* s_len,
                                   attnkit_encoded** encoded, attn_error* err) {
   const attn_tensor from = shim_tensor(source, s);
-  return attnkit_model_encode(model, &from, s_len, encoded, err);
+  return attnkit_model_encode(model, s.ndim ? &from : NULL, s_len, encoded, err);
 }
 
 static inline int32_t shim_decode(const attnkit_model* model, const attnkit_encoded* encoded, const void* target,
                                   shim_shape t, const int32_t* t_len, float* out, shim_shape o, attn_error* err) {
   const attn_tensor to = shim_tensor(target, t), made = shim_tensor(out, o);
-  return attnkit_model_decode(model, encoded, &to, t_len, &made, err);
+  return attnkit_model_decode(model, encoded, t.ndim ? &to : NULL, t_len, &made, err);
 }
 
 static inline int32_t shim_attention(const attnkit_model* model, uint32_t role, uint32_t layer, const void* source,
@@ -75,8 +75,8 @@ static inline int32_t shim_write(attnkit_session* const* sessions, uint32_t n, c
   return attnkit_session_write(sessions, n, &from, len, o.ndim ? &made : NULL, err);
 }
 
-/* One token of one row, as a number: nothing of Go is lent but the logits. */
-/* NULL, or why not, for shim_free: memory for an error costs a call that has none. */
+/* One token of one row, as a number: nothing of Go is lent but the logits.  NULL, or why not, for shim_free: memory for
+ * an error costs a call that has none. */
 static attn_error shim_no_memory = {sizeof(attn_error), ATTN_NO_MEMORY, -1, "out of memory"};
 static inline void shim_free(attn_error* err) {
   if (err != &shim_no_memory) free(err);

@@ -133,14 +133,14 @@ type Stream struct {
 // row, which the stream then uses.
 func (s *Session) Stream(source Arriving, policy Policy) *Stream {
 	return &Stream{session: s, source: source, policy: policy, tokens: []int32{s.info.BeginID}, most: 20,
-		logits: make([]float32, s.info.Outputs)}
+		done: given(policy == nil, "policy"), logits: make([]float32, s.info.Outputs)}
 }
 
 // Next returns the next token; io.EOF behind </s>, at the limit of 1.5 times the source and 20, and at Stop.  Where there are
 // as many tokens as the source so far allows, it is read on whatever the policy says.  After ctx's error it may be called again.
 func (t *Stream) Next(ctx context.Context) (int32, error) {
 	for t.done == nil {
-		if err := ctx.Err(); err != nil {
+		if err := contextError(ctx); err != nil {
 			return -1, err
 		}
 		full, err := t.full()

@@ -108,6 +108,10 @@ def main():
     words = [word for word in sys.argv[1:] if word != "--system-libraries"]
     if len(words) != 2:
         sys.exit("usage: wheel.py INSTALLED_TREE FOLDER [--system-libraries]")
+    names = " ".join(carried(pathlib.Path(words[0])))
+    for part in ("bin/attnkit", "libattnkit.so", "attnkit/1/"):
+        if part not in names:
+            sys.exit(f"{words[0]} is no installed tree of attnkit: it has no {part}; run cmake --install build --prefix {words[0]}")
     platform = re.sub(r"[^a-zA-Z0-9]", "_", sysconfig.get_platform())
     with tempfile.TemporaryDirectory(prefix="attnkit-wheel-") as copy:
         tree, licences = pathlib.Path(words[0]), {}
@@ -129,10 +133,6 @@ def make(tree, folder, platform, licences):
     files = [*contents(tree), *((name, text.encode(), False) for name, text in metadata(info, platform))]
     licences = {"LICENSE": (HERE.parents[1] / "LICENSE").read_bytes(), "copyright": (HERE.parent / "packages/copyright").read_bytes(), **licences}
     files.extend((f"{info}/licenses/{name}", text, False) for name, text in sorted(licences.items()))
-    names = " ".join(name for name, *_ in files)
-    for part in ("prefix/bin/attnkit", "libattnkit.so", "attnkit/1/"):
-        if part not in names:
-            sys.exit(f"{tree} is no installed tree of attnkit: it has no {part}; run cmake --install build --prefix {tree}")
     record = [f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
               for name, data, _ in files]
     files.append((f"{info}/RECORD", "".join([*record, f"{info}/RECORD,,\n"]).encode(), False))

@@ -3,7 +3,9 @@
 import sys
 
 import attnkit
+from common import need
 
+need(2)
 model = attnkit.Model(attnkit.Runtime(), sys.argv[1])
 prompt = model.tokenize(attnkit.TARGET, sys.argv[2])
 if model.info.begin_id >= 0:

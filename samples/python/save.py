@@ -4,8 +4,9 @@ import pathlib
 import sys
 
 import attnkit
-from common import opened
+from common import need, opened
 
+need(3)
 model, ids = opened()
 session = attnkit.Session(model, 1)
 session.read(ids)

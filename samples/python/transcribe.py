@@ -5,7 +5,9 @@ import sys
 import wave
 
 import attnkit
+from common import need
 
+need(2)
 model = attnkit.Model(attnkit.Runtime(), sys.argv[1])
 with wave.open(sys.argv[2]) as recording:
     if recording.getparams()[:3] != (1, 2, model.info.sample_rate):

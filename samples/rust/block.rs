@@ -1,7 +1,12 @@
 //! One mechanism by itself: three tokens, causal.
-use attnkit::{Block, Options, Place, Request, Result, Role, Run, Runtime, Tensor};
+mod common;
+use attnkit::{Block, Options, Place, Request, Role, Run, Runtime, Tensor};
 
-fn main() -> Result<()> {
+fn main() {
+    common::run(0, "", sample)
+}
+
+fn sample(_: &[String]) -> common::Result {
     let runtime = Runtime::with(&Options { threads: 1, ..Options::default() })?;
     let place = Place { role: Role::DecoderSelf, causal: true, heads: 1, d_model: 1, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "relu", place, "")?;

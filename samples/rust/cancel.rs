@@ -1,10 +1,14 @@
 //! Ends a call after two tokens; the flag may be set by another thread.   cancel MODEL.toml "text"
 mod common;
-use attnkit::{Action, Event, Result, Session, Side, View};
+use attnkit::{Action, Event, Session, Side, View};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn main() -> Result<()> {
-    let (model, ids) = common::open(false)?;
+fn main() {
+    common::run(2, "MODEL.toml \"text\"", sample)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
+    let (model, ids) = common::open(arguments, false)?;
     let cancelled = AtomicBool::new(false);
     let decide = |view: &View| match (cancelled.load(Ordering::Relaxed), view.ended) {
         (true, _) => Action::Stop,

@@ -1,9 +1,17 @@
 //! Continues a text; what is drawn is shown at once.   complete MODEL.toml "text" [TOKENS [TEMPERATURE [STOP]]]
-use attnkit::{Model, Result, Runtime, Sampling, Session, Side};
+mod common;
+use attnkit::{Model, Runtime, Sampling, Session, Side};
 use std::io::Write;
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+fn main() {
+    common::run(2, "MODEL.toml \"text\" [TOKENS [TEMPERATURE [STOP]]]", sample)
+}
+
+fn number<T: std::str::FromStr>(given: Option<&String>, default: T) -> common::Result<T> {
+    Ok(given.map_or(Ok(default), |text| text.parse().map_err(|_| format!("{}: give a number", text)))?)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
     let model = Model::open(&Runtime::new()?, &arguments[0])?;
     let mut prompt = model.tokenize(Side::Target, &arguments[1])?;
     if model.info().begin_id >= 0 {
@@ -26,8 +34,8 @@ fn main() -> Result<()> {
         }
     };
     let sampling = Sampling {
-        limit: arguments.get(2).map_or(64, |n| n.parse().expect("a number of tokens")),
-        temperature: arguments.get(3).map_or(0.8, |t| t.parse().expect("a temperature")),
+        limit: number(arguments.get(2), 64)?,
+        temperature: number(arguments.get(3), 0.8)?,
         top_p: 0.95,
         seed: 1,
         stops: &stops,

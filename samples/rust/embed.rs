@@ -1,14 +1,17 @@
 //! How alike texts are to the first: cosines of their vectors.   embed MODEL.toml "text" "text" ...
-use attnkit::{Batch, Model, Result, Runtime, Side};
+mod common;
+use attnkit::{Batch, Model, Runtime, Side};
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
 }
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (manifest, texts) = arguments.split_first().expect("usage: embed MODEL.toml \"text\" \"text\" ...");
-    let model = Model::open(&Runtime::new()?, manifest)?;
+fn main() {
+    common::run(3, "MODEL.toml \"text\" \"text\" ...", sample)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
+    let (model, texts) = (Model::open(&Runtime::new()?, &arguments[0])?, &arguments[1..]);
     let mut sources = Vec::new();
     for text in texts {
         let mut ids = model.tokenize(Side::Source, text)?;

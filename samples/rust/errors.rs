@@ -15,15 +15,19 @@ fn show<T>(result: Result<T>) {
     }
 }
 
-fn main() -> Result<()> {
-    let (model, _) = common::open(false)?;
+fn main() {
+    common::run(2, "MODEL.toml \"text\" [FOLDER]", sample)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
+    let (model, _) = common::open(arguments, false)?;
     let runtime = Runtime::new()?;
     show(Model::from_text(&runtime, "[model]\nkind = 3\n[what]\n", "."));
     show(model.tokenize(Side::Source, "zebra"));
     let place = Place { role: Role::EncoderSelf, causal: false, heads: 1, d_model: 8, head_width: 0, kv_heads: 0, key_width: 0 };
     let block = Block::new(&runtime, "softmax", place, "")?;
     show(block.plan(&Request { flags: sys::ATTN_STREAM, ..Request::whole(64, 1, 1) }));
-    if let Some(plugin_path) = std::env::args().nth(3) {
+    if let Some(plugin_path) = arguments.get(2).cloned() {
         let failing = Runtime::with(&Options { plugin_path, ..Options::default() })?;
         for code in sys::ATTN_INVALID..=sys::ATTN_INTERNAL {
             show(Block::new(&failing, "fails", place, &format!("code = {}", code)));

@@ -1,9 +1,13 @@
 //! One source read once, two continuations.   fork MODEL.toml "text"
 mod common;
-use attnkit::{Result, Session, Side};
+use attnkit::{Session, Side};
 
-fn main() -> Result<()> {
-    let (model, ids) = common::open(false)?;
+fn main() {
+    common::run(2, "MODEL.toml \"text\"", sample)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
+    let (model, ids) = common::open(arguments, false)?;
     let mut session = Session::new(&model, 1)?;
     session.read(&ids, true)?;
     let fork = session.fork()?;

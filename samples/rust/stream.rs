@@ -1,10 +1,14 @@
 //! Translates while the source arrives, three tokens behind.   stream MODEL.toml "text"
 mod common;
-use attnkit::{Action, Result, Session, Side, View};
+use attnkit::{Action, Session, Side, View};
 use std::cell::Cell;
 
-fn main() -> Result<()> {
-    let (model, ids) = common::open(true)?;
+fn main() {
+    common::run(2, "MODEL.toml \"text\"", sample)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
+    let (model, ids) = common::open(arguments, true)?;
     let mut session = Session::new(&model, 1)?;
     let (read, mut made) = (Cell::new(0), Vec::new());
     let wait_3 = |view: &View| {

@@ -1,5 +1,6 @@
 //! What is said in a recording.   transcribe MODEL.toml RECORDING.wav
-use attnkit::{Model, Result, Runtime, Session, Side};
+mod common;
+use attnkit::{Model, Runtime, Session, Side};
 
 fn number(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte))
@@ -24,11 +25,16 @@ fn samples_of(file: &[u8], rate: usize) -> Option<Vec<f32>> {
     }
 }
 
-fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+fn main() {
+    common::run(2, "MODEL.toml RECORDING.wav", sample)
+}
+
+fn sample(arguments: &[String]) -> common::Result {
     let model = Model::open(&Runtime::new()?, &arguments[0])?;
-    let file = std::fs::read(&arguments[1]).expect("the recording can be read");
-    let samples = samples_of(&file, model.info().sample_rate).expect("a WAV file of 16 bits and one channel at the model's rate");
+    let path = &arguments[1];
+    let file = std::fs::read(path).map_err(|e| format!("{}: {}", path, e))?;
+    let samples = samples_of(&file, model.info().sample_rate)
+        .ok_or_else(|| format!("{}: no WAV file of 16 bits and one channel at the model's rate", path))?;
     let mut session = Session::new(&model, 1)?;
     session.read(&samples, true)?;
     println!("{}", model.detokenize(Side::Target, &session.generate(0)?)?);

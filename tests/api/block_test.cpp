@@ -204,6 +204,18 @@ TEST(Block, IsOfAPluginForTheRuntimesDevice) {
   EXPECT_TRUE(words.starts_with("mechanism \"ssru\" is here for the CPU alone: /")) << words;
 }
 
+// The plugin refuses a run with more fields than this version has: what a caller of a later one put there stays out.
+TEST(Block, PassesRunsOfThisVersion) {
+  constexpr attnkit_runtime_options options{sizeof options, 1, ATTNKIT_PLUGINS_OF_LATER, 1, 0};
+  Fixture f(ATTN_ENCODER_SELF, 0, "future", &options);
+  struct {
+    attn_run known;
+    uint64_t more[2];
+  } longer{f.run, {7, 7}};
+  longer.known.struct_size = sizeof longer;
+  EXPECT_EQ(attnkit_block_run(f.block, &f.request, &longer.known, &f.err), ATTN_OK) << f.err.message;
+}
+
 TEST(Block, StreamsWithStateInTheCallersMemory) {
   Fixture whole(ATTN_DECODER_SELF, 1, "relu"), stream(ATTN_DECODER_SELF, 1, "relu");
   ASSERT_EQ(whole.go(), ATTN_OK) << whole.err.message;

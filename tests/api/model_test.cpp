@@ -180,6 +180,39 @@ TEST(Model, ForwardRefusesWrongTensors) {
   EXPECT_EQ(attnkit_model_forward(model.get(), &wrong, nullptr, &wrong, nullptr, &wrong, nullptr), ATTN_INVALID);
 }
 
+TEST(Model, TakesTheSidesThatItHasAndNoOther) {
+  const attnkit::Runtime runtime(1);
+  const std::string decoder = ATTNKIT_MODEL "/../../manifests/language-model.toml";
+  const std::string encoder =
+      "schema = 'attnkit.model/1'\n[model]\nname = 'encoder'\nkind = 'encoder'\nd_model = 8\nheads = 2\nffn = 8\n"
+      "max_length = 8\nencoder = { layers = 1, vocab = 'vocab.txt' }\nhead = { type = 'embedding', pool = 'mean' "
+      "}\n"
+      "[weights]\nseed = 1\n[attention]\ndefault = 'softmax'\n";
+  const std::vector<int32_t> none = {999999, -5, 7}, some = {3, 4, 2};  // none: of no vocabulary
+  const attn_tensor wrong = attnkit::tensor(none.data(), {1, 3}), right = attnkit::tensor(some.data(), {1, 3});
+  const auto refused = [&](const attnkit::Model& model, const attn_tensor* source, const attn_tensor* target,
+                           const std::string& message) {
+    std::vector<float> numbers(3 * static_cast<size_t>(model.info().outputs));
+    const attn_tensor out = attnkit::tensor(numbers.data(), {1, 3, model.info().outputs});
+    attn_error err{sizeof err, 0, -1, ""};
+    EXPECT_EQ(attnkit_model_forward(model.get(), source, nullptr, target, nullptr, &out, &err), ATTN_INVALID);
+    EXPECT_EQ(err.message, message);
+    for (const uint32_t role : {ATTN_ENCODER_SELF, ATTN_DECODER_SELF}) {
+      EXPECT_EQ(attnkit_model_attention(model.get(), role, 1, source, target, &out, &err), ATTN_INVALID);
+      EXPECT_EQ(err.message, message);
+    }
+  };
+  const attnkit::Model pair(runtime, path);
+  refused(pair, nullptr, &right, "source must not be NULL: this model has an encoder");
+  refused(pair, &right, nullptr, "target must not be NULL: this model has a decoder");
+  const attnkit::Model writes(runtime, decoder);
+  refused(writes, &wrong, &right, "source must be NULL: this model has no encoder");
+  refused(writes, nullptr, nullptr, "target must not be NULL: this model has a decoder");
+  const attnkit::Model reads(runtime, encoder, folder);
+  refused(reads, &right, &wrong, "target must be NULL: this model has no decoder");
+  refused(reads, nullptr, nullptr, "source must not be NULL: this model has an encoder");
+}
+
 TEST(Model, AttentionNeedsABlockThatIsThere) {
   const attnkit::Runtime runtime;
   const attnkit::Model model(runtime, path);

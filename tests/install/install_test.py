@@ -134,6 +134,17 @@ class Share(unittest.TestCase):
     def test_links_lead_somewhere(self):
         self.assertEqual([path for path in PREFIX.rglob("*") if path.is_symlink() and not path.exists()], [])
 
+    def test_documents_link_to_what_is_installed(self):
+        documents, source_alone = PREFIX / "share/doc/attnkit", re.compile(r"(?:core|tests)/.*|plugins/\w+/\w+\.[ch]pp")
+        pages = [pathlib.Path(folder, name) for folder, _, names in os.walk(documents, followlinks=True) for name in names if name.endswith(".md")]
+        for page in pages:
+            for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", re.sub(r"(?ms)^```.*?^```$", "", page.read_text())):
+                target = os.path.normpath(page.parent / link)  # as browsers read it, whatever is a link on the way
+                if "://" not in link and not source_alone.fullmatch(os.path.relpath(target, documents)):
+                    self.assertTrue(os.path.exists(target), f"{page}: {link}")
+        self.assertLess({"README.md", "hosts/python/README.md", "plugins/softmax/README.md", "samples/hello_plugin/README.md"},
+                        {page.relative_to(documents).as_posix() for page in pages})
+
     def test_has_the_page_of_man_and_completions(self):
         for form, place in (("man", "man/man1/attnkit.1"), ("bash", "bash-completion/completions/attnkit"), ("zsh", "zsh/site-functions/_attnkit"),
                             ("fish", "fish/vendor_completions.d/attnkit.fish")):
@@ -165,14 +176,35 @@ class Project(unittest.TestCase):
 
     def test_a_program_names_its_mechanisms_once(self):
         lines = ["project(linked LANGUAGES {})", "find_package(attnkit 1 REQUIRED COMPONENTS static)", f"add_executable(program {SOURCE}/samples/c/translate.c)"]
-        calls = {"once": ("C CXX", ["softmax leap"]), "twice": ("C CXX", ["softmax", "leap"]), "none": ("C CXX", [""]), "no-cxx": ("C", ["softmax"])}
-        for name, (languages, mechanisms) in calls.items():
+        once, known = "name all its mechanisms, at least one,", r"no\s+mechanism\s+sotfmax:\s+attnkit\s+has\s[^;]*leap,[^;]*softmax[^;]*;"
+        calls = {"once": ("C CXX", ["softmax leap"], ""), "twice": ("C CXX", ["softmax", "leap"], once), "none": ("C CXX", [""], once),
+                 "no-cxx": ("C", ["softmax"], once), "unknown": ("C CXX", ["leap sotfmax"], known)}
+        for name, (languages, mechanisms, said) in calls.items():
             whole = [line.format(languages) for line in lines] + [f"attnkit_link_plugins(program {some})" for some in mechanisms]
             if name == "once":
                 self.configure(f"linked-{name}", whole)
                 continue
-            with self.assertRaisesRegex(AssertionError, "name all its mechanisms, at least one,"):
+            with self.assertRaisesRegex(AssertionError, said):
                 self.configure(f"linked-{name}", whole)
+
+    def test_a_program_holds_a_mechanism_of_its_project(self):
+        if not (LIB / "libattnkit.a").exists():
+            self.skipTest("built without ATTNKIT_STATIC")
+        self.configure("own", ["project(own LANGUAGES C CXX)", "find_package(attnkit 1 REQUIRED COMPONENTS static)",
+                               f"add_subdirectory({SOURCE}/samples/hello_plugin mean)",
+                               *(line for name, mechanisms in (("program", "leap mean"), ("another", "mean")) for line in (
+                                   f"add_executable({name} {SOURCE}/samples/c/decode.c)", f"attnkit_link_plugins({name} {mechanisms})"))])
+        run(setting("CMAKE"), "--build", ROOT / "own/build")
+        for program in ("program", "another"):
+            self.assertIn("all at once: 10 15 23.3333\n", run(ROOT / "own/build" / program, "mean"))
+
+    def test_a_package_without_archives_says_so(self):
+        archives = LIB / "cmake/attnkit/attnkitStaticTargets.cmake"
+        if archives.exists():
+            self.addCleanup(archives.with_suffix(".away").rename, archives)
+            archives.rename(archives.with_suffix(".away"))
+        with self.assertRaisesRegex(AssertionError, r"-DATTNKIT_STATIC=ON,\s+and\s+this\s+one"):
+            self.configure("no-archives", ["project(linked LANGUAGES C CXX)", "find_package(attnkit 1 REQUIRED COMPONENTS static)"])
 
     def test_a_plugin_is_validated_by_the_command_of_the_project(self):
         (ROOT / "empty.cpp").touch()

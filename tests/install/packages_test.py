@@ -1,5 +1,6 @@
 """The packages that CPack makes of the build tree: their files, what they need, and the tree that they unpack to."""
 
+import fnmatch
 import json
 import os
 import pathlib
@@ -83,6 +84,12 @@ class Debian(unittest.TestCase):
                      f"{LIBDIR}/attnkit/libattnkit-onnxruntime.so"):
             self.assertIn(name, self.files["attnkit"])
 
+    def test_licences_are_of_every_file_that_holds_the_runtime_of_cuda(self):
+        named = re.search(r"(?m)^Files: (.*)\n(?:.+\n)*?License: .*CUDA-Runtime", (SOURCE / "hosts/packages/copyright").read_text())[1].split()
+        for file in set().union(*self.files.values()) | {f"{LIBDIR}/libattnkit_cuda.so", f"{LIBDIR}/attnkit/1/relu-cuda.so"}:
+            if file.startswith(LIBDIR) and file.endswith("cuda.so"):
+                self.assertTrue(any(fnmatch.fnmatchcase(file, pattern) for pattern in named), file)
+
     def test_what_they_need(self):
         same = f"= {self.version}"
         self.assertEqual(self.needs("libattnkit-dev"), {"libattnkit1": same})
@@ -157,6 +164,12 @@ class Recipes(unittest.TestCase):
         parts = {part for text in sources for part in re.findall(r"(?m)^#include <boost/(\w+)", text)}
         of = {"archive": "serialization"}  # whose folder has another name
         self.assertEqual({port for port in self.ports if port.startswith("boost-")}, {"boost-" + of.get(part, part).replace("_", "-") for part in parts})
+
+    def test_vcpkg_says_where_the_command_is(self):
+        port = (SOURCE / "hosts/packages/vcpkg/portfile.cmake").read_text()
+        before, after = re.search(r'vcpkg_replace_string\("[^"]*/attnkitConfig.cmake" "(.*)" "(.*)"\)', port).groups()
+        config = re.findall(r'(?:EXISTS|attnkit_COMMAND) "(.*)"\)', (BUILD / "abi/attnkitConfig.cmake").read_text().replace(before, after))
+        self.assertEqual(config[:2], ["${PACKAGE_PREFIX_DIR}/tools/attnkit/attnkit"] * 2)
 
     def test_conan_asks_for_no_older_versions_than_the_build(self):
         for name, version in re.findall(r"(?m)^ *find_package\(([\w-]+) ([\d.]+)", self.cmake):

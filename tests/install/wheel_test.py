@@ -96,6 +96,12 @@ class Wheel(unittest.TestCase):
         licences = {f.name for f in (ROOT / "venv").glob("lib/python*/site-packages/attnkit-*.dist-info/licenses/*")}
         self.assertLessEqual({"LICENSE", "copyright", "libtbb.copyright", "libcrypto.copyright", "libsndfile.copyright"}, licences)
 
+    def test_is_made_of_an_installed_tree_alone(self):
+        (ROOT / "empty").mkdir()
+        for options in ((), ("--system-libraries",)):
+            with self.assertRaisesRegex(AssertionError, "empty is no installed tree of attnkit: it has no bin/attnkit; run cmake --install"):
+                run(sys.executable, "-B", SOURCE / "hosts/python/wheel.py", ROOT / "empty", ROOT / "none", *options)
+
     def test_may_leave_the_libraries_to_the_system(self):
         made = run(sys.executable, "-B", SOURCE / "hosts/python/wheel.py", ROOT / "gone", ROOT / "thin", "--system-libraries").strip()
         self.assertLess(pathlib.Path(made).stat().st_size, pathlib.Path(self.wheel).stat().st_size)

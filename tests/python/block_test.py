@@ -156,6 +156,8 @@ class Block(PackageTest):
                 ("mechanism must be a str, not bytes", attnkit.Block, (RUNTIME, b"relu", "decoder.self", 8, 1)),
                 ("d_model must be an int, not str", attnkit.Block, (RUNTIME, "relu", "decoder.self", "8", 1)),
                 ("batch must be an int, not float", block.request, (1.0,)),
+                ("request must be an attnkit.attn_request, not NoneType", block.run, (None, {})),
+                ("NoneType", block.run, (block.request(), None)),
                 ("port must be an attnkit.Port, not str", block.fill, ("q", 1))):
             with self.subTest(said):
                 self.assertRaisesRegex(TypeError, said, function, *arguments)

@@ -110,6 +110,7 @@ class Model(PackageTest):
                 ("text must be a str, not NoneType", model.tokenize, (attnkit.SOURCE, None)),
                 ("text must be a str, not NoneType", model.translate, (None,)),
                 ("side must be an int, not str", model.tokenize, ("source", "one")),
+                ("encoded must be an attnkit.Encoded, not NoneType", model.decode, (None, [[1]])),
                 ("beams must be an int, not str", model.translate, ("one", "2"))):
             with self.subTest(said):
                 self.assertRaisesRegex(TypeError, said, function, *arguments)
@@ -180,6 +181,20 @@ default = "softmax"
         self.assertEqual(decoder.forward(target=[[1, 10]]).shape, (1, 2, decoder.info.outputs))
         classifier = self.tiny("classifier", kind="encoder", head="classifier")
         self.assertEqual(classifier.forward([[10, 2], [2]]).shape, (2, tiny_model.CLASSES))
+        wrong, pair, out = [99, -5, 7], self.tiny(), shaped([0] * 6, 1, 2, 3)
+        for said, model, source, target in (
+                ("source must be NULL: this model has no encoder", decoder, wrong, [1, 10]),
+                ("target must not be NULL: this model has a decoder", decoder, (), ()),
+                ("target must be NULL: this model has no decoder", classifier, [10, 2], wrong),
+                ("source must not be NULL: this model has an encoder", classifier, (), ()),
+                ("source must not be NULL: this model has an encoder", pair, (), [1, 10]),
+                ("target must not be NULL: this model has a decoder", pair, [10, 2], ())):
+            with self.subTest(said):
+                self.refused(said, model.forward, *(side and [side] for side in (source, target)))
+                self.refused(said, model.attention, "encoder.self", 1, source or None, target or None)
+                if not target:
+                    self.refused(said, model.forward, *(side and [side] for side in (source, target)), out=out)
+                    self.refused(said, model.attention, "decoder.cross", 1, source or None, target or None, out)
 
     def test_arrays_are_read_and_written_in_place(self):
         model = self.tiny()

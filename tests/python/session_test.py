@@ -5,7 +5,7 @@ import unittest
 
 import attnkit
 from attnkit.incremental import best
-from support import TEXTS, PackageTest
+from support import RUNTIME, SAMPLE, TEXTS, PackageTest
 
 
 class Session(PackageTest):
@@ -68,7 +68,13 @@ class Session(PackageTest):
                 ("model must be an attnkit.Model, not NoneType", attnkit.Session.load, (None, session.save())),
                 ("rows must be an int, not float", attnkit.Session, (self.model, 1.0)),
                 ("limit must be an int, not str", session.generate, ("8",)),
-                (r"parents\[0\] must be an int, not str", session.reorder, ("0",))):
+                (r"parents\[0\] must be an int, not str", session.reorder, ("0",)),
+                ("target_length must be a number, not str", session.set_length, ("8",)),
+                (r"sessions\[0\] must be an attnkit.Session, not int", attnkit.read_all, ([3], [[5, 2]])),
+                (r"sessions\[1\] must be an attnkit.Session, not NoneType", attnkit.write_all, ([session, None], [[1], [1]])),
+                (r"sessions\[0\] must be an attnkit.Session, not str", attnkit.generate_all, ("one",)),
+                ("policy must be a str, not int", attnkit.policy_named, (3,)),
+                ("policy must be a function of a View, .* not str", attnkit.open_streaming, (RUNTIME, SAMPLE, "wait-k:3"))):
             with self.subTest(said):
                 self.assertRaisesRegex(TypeError, said, function, *arguments)
 

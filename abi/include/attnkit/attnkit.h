@@ -44,7 +44,7 @@ typedef struct attnkit_blob attnkit_blob;       /* owned bytes */
 
 /* Options of a runtime.  A zero field means its default. */
 typedef struct attnkit_runtime_options {
-  uint32_t struct_size, threads; /* threads used by one call, its caller included; 0 = one per processor */
+  uint32_t struct_size, threads; /* threads of one call, its caller included; 0 = one per processor that it may use */
   const char* plugin_path; /* folders separated by ':', searched first; then ATTNKIT_PLUGIN_PATH (ignored in set-uid
                               programs), then <folder of libattnkit>/attnkit/1.  Never the working directory */
   int32_t device_type, device_id; /* where blocks and models run: CPU (1) or CUDA (2); 0 = blocks on the CPU, models

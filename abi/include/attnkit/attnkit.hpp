@@ -175,8 +175,8 @@ struct SpeechBatch {
   }
 };
 
-// Threads and loaded plugins.  threads 0: one per processor.  plugin_path: folders separated by ':', searched first.
-// device_type: as in attnkit_runtime_options.
+// Threads and loaded plugins.  threads 0: one per processor that the process may use.  plugin_path: folders
+// separated by ':', searched first.  device_type: as in attnkit_runtime_options.
 class Runtime : public detail::Handle<attnkit_runtime, attnkit_runtime_destroy> {
  public:
   explicit Runtime(uint32_t threads = 0, const std::string& plugin_path = "", int32_t device_type = 0) {

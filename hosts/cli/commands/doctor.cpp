@@ -55,7 +55,7 @@ std::string text_of(const Json& runtime) {
   out += fmt::format("threads: {}\n\nplugin folders, in the order of the search:\n", runtime["threads"].get<int>());
   for (const std::string folder : runtime["search_path"]) {
     std::error_code bad;
-    out += fmt::format("  {}{}\n", folder, std::filesystem::is_directory(folder, bad) ? "" : " (missing)");
+    out += fmt::format("  {}{}\n", clean_line(folder), std::filesystem::is_directory(folder, bad) ? "" : " (missing)");
   }
   const std::string program = runtime["first_load"]["program"], cache = runtime["first_load"]["cache"];
   if (program.empty())
@@ -79,7 +79,7 @@ std::string text_of(const Json& runtime) {
   if (runtime["skipped"].empty()) return out;
   out += fmt::format("\n{} skipped:\n", runtime["skipped"].size());
   for (const Json& s : runtime["skipped"])
-    out += fmt::format("  {}\n    {}\n", s["path"].get<std::string>(), s["reason"].get<std::string>());
+    out += fmt::format("  {}\n    {}\n", clean_line(s["path"].get<std::string>()), s["reason"].get<std::string>());
   return out;
 }
 

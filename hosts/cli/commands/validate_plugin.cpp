@@ -86,7 +86,8 @@ Outcome perform(const Check& check, const Settings& s) {
   const auto start = Clock::now();
   const ChildResult ran =
       run_child({s.process, "check", s.file, check.name, std::to_string(s.seed), std::to_string(s.draws)},
-                static_cast<double>(s.timeout), static_cast<uint64_t>(s.memory) << 20);
+                static_cast<double>(s.timeout), static_cast<uint64_t>(s.memory) << 20, is_interrupted);
+  check_interrupt();
   Outcome out{check.name, "failed", "", seconds_since(start)};
   const Json reply = Json::parse(ran.reply, nullptr, false);
   const bool replied = reply.is_object();
@@ -163,7 +164,9 @@ Exit validate_plugin_command(const Arguments& arguments) {
                                        : Outcome{check.name, "not applicable", "without " + stopped});
     const Outcome& o = outcomes.back();
     ++counts[o.verdict];
-    if (!arguments.json() && (o.verdict != "not applicable" || (check.gates && stopped.empty()))) print(line_of(o));
+    // What could have been tried here, and was not, is said as well.
+    const bool says = (check.gates && stopped.empty()) || o.reason.starts_with("no copy of its file");
+    if (!arguments.json() && (o.verdict != "not applicable" || says)) print(line_of(o));
     if (check.gates && (o.verdict == "failed" || o.verdict == "not applicable") && stopped.empty())
       stopped = check.name;
   }

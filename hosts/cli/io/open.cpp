@@ -28,10 +28,10 @@ void warn_of_skipped(const Runtime& runtime, const Arguments& arguments) {
     const fs::path path = s["path"].get<std::string>();
     const std::string reason = s["reason"];
     if (named(path))
-      note(fmt::format("attnkit: warning: plugin folder {}: {}\n", path.string(), reason));
+      note(fmt::format("attnkit: warning: plugin folder {}: {}\n", clean_line(path.string()), reason));
     else if (named(path.parent_path()))
-      note(fmt::format("attnkit: warning: plugin folder {}: {} {}\n", path.parent_path().string(),
-                       path.filename().string(), reason));
+      note(fmt::format("attnkit: warning: plugin folder {}: {} {}\n", clean_line(path.parent_path().string()),
+                       clean_line(path.filename().string()), reason));
   }
 }
 

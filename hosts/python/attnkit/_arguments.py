@@ -33,6 +33,14 @@ def integer(value: Any, what: str, kind: Any, most: Optional[int] = None) -> int
     return n
 
 
+def real(value: Any, what: str) -> float:
+    """A number as C's double."""
+    try:
+        return ctypes.c_double(value).value
+    except TypeError:
+        raise TypeError(f"{what} must be a number, not {type(value).__name__}") from None
+
+
 def limit_of(value: Any) -> int:
     """The most tokens of an output."""
     n = whole(value, "limit")

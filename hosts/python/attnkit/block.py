@@ -109,6 +109,7 @@ class Block(Handle):
         queries and keys: rows of this run, where no tensor tells them; default those of the request.  state: (slots, bytes) as
         aligned() makes it.  What backward needs is saved where the request says TRAIN.
         """
+        instance(request, attn_request, "request")
         found = self._by_port(tensors)
         first = next((t for t in found if t is not None and len(t.shape) == 4), None)
         batch = request.batch if first is None else first.shape[0]
@@ -169,7 +170,7 @@ class Block(Handle):
 
     def _by_port(self, tensors: Mapping[Union[str, int], Array], gradients: bool = False) -> list[Optional[Tensor]]:
         found: list[Optional[Tensor]] = [None] * len(self.ports)
-        for key, values in tensors.items():
+        for key, values in dict(tensors).items():
             meant = [p for p in self.ports if key in (p.name, p.index)]
             if len(meant) != 1:
                 known = ", ".join(p.name for p in self.ports)

@@ -163,6 +163,7 @@ class Model(Handle):
 
     def decode(self, encoded: Encoded, target: Batch, target_lengths: Optional[Sequence[int]] = None, out: Optional[Array] = None) -> Any:
         """The rest of forward; encoded may come from another model with the same encoder."""
+        instance(encoded, Encoded, "encoded")
         targets = Rows(target, target_lengths)
         to, given = self._result(targets, out)
         call(self._library.attnkit_model_decode, self.pointer, encoded.pointer, *targets.arguments(), to.reference)
@@ -170,6 +171,8 @@ class Model(Handle):
 
     def _result(self, rows: Rows, out: Optional[Array]) -> Any:
         n, length = rows.tensor.shape[:2]
+        if n == 0:
+            out = None  # the library refuses the side that is not there, not its out
         return result(out, "out", (n, self.info.outputs) if self._pools else (n, length, self.info.outputs))
 
     def attention(self, role: str, layer: int, source: Optional[Ids] = None, target: Optional[Ids] = None,
@@ -182,8 +185,10 @@ class Model(Handle):
         number = role_number(role)
         integer(layer, "layer", ctypes.c_uint32)
         sides = [None if values is None else source_of(values) for values in (source, target)]
-        n, m = (self._length(sides[role.startswith(side)]) for side in ("decoder", "decoder.self"))
-        to, given = result(out, "out", (self.describe()["heads"], n, m))
+        queries, keys = (sides[role.startswith(side)] for side in ("decoder", "decoder.self"))
+        if queries is None or keys is None:
+            out = None  # the library refuses the side that is not there, not its out
+        to, given = result(out, "out", (self.describe()["heads"], self._length(queries), self._length(keys)))
         call(self._library.attnkit_model_attention, self.pointer, number, layer, *(side and side.reference for side in sides),
              to.reference)
         return given

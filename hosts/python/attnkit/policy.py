@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, Union
 
 from ._abi import ATTNKIT_READ, ATTNKIT_STOP, ATTNKIT_WRITE
+from ._arguments import c_text
 from .error import INVALID, Error
 
 READ, WRITE, STOP = ATTNKIT_READ, ATTNKIT_WRITE, ATTNKIT_STOP
@@ -55,6 +56,7 @@ class Offline:
 
 def policy_named(text: str) -> Union[Offline, WaitK]:
     """"wait-k:3", "wait-k:3:7" (k, then pre-decision) or "offline"."""
+    c_text(text, "policy")
     if text == "offline":
         return Offline()
     name, *numbers = text.split(":")

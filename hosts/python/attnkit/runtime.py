@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Runtime(Handle):
-    """threads: used by one call, 1 to 1024, 0: one per processor; plugin_path: folders separated by ':', searched first.
+    """threads: used by one call, 1 to 1024, 0: one per processor that the process may use; plugin_path: folders separated by ':', searched first.
 
     library: path of libattnkit, where ATTNKIT_LIBRARY and the place beside this package are not meant.
     device_type: 1, the CPU, or 2, CUDA, for blocks and models; 0: blocks on the CPU, models where their manifests say.

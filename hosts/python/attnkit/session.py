@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, TypeVar
 
 from ._abi import attn_error, attnkit_sample_options, attnkit_stream_options, attnkit_token, sized
-from ._arguments import MOST_ROWS, c_text, instance, integer, integers, limit_of
+from ._arguments import MOST_ROWS, c_text, instance, integer, integers, limit_of, real
 from ._call import Handle, Pointer, blob_of, call, check, make, text_of
 from ._simulation import Simulation
 from ._tensor import FLOAT32, Rows, Tensor, bytes_of, ids as ids_of, lent, numbers, result, source as source_of
@@ -72,7 +72,7 @@ class Session(Handle):
 
     def set_length(self, target_length: float) -> None:
         """The whole length of the target, </s> included, for mechanisms that need it, in place of a prediction."""
-        call(self._library.attnkit_session_set_length, self.pointer, target_length)
+        call(self._library.attnkit_session_set_length, self.pointer, real(target_length, "target_length"))
 
     def write(self, tokens: Batch, logits: bool = True, out: Optional[Array] = None) -> Any:
         """Appends ids to the target, one sequence of them for each row; see write_all."""
@@ -217,6 +217,8 @@ def read_all(sessions: Sequence[Session], sources: Batch, last: Optional[Sequenc
 
 
 def _handles(sessions: Sequence[Session]) -> Any:
+    for i, session in enumerate(sessions):
+        instance(session, Session, f"sessions[{i}]")
     pointers = [session.pointer for session in sessions]
     if not pointers:
         raise Error(INVALID, "no sessions: give at least one")

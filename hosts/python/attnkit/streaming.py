@@ -20,6 +20,8 @@ def open_streaming(runtime: Runtime, path: Path, policy: Optional[Policy] = None
 
     A manifest without [stream] gets one, unless the policy is offline; replay: its `replay = true`.
     """
+    if not (policy is None or callable(policy)):
+        raise TypeError(f"policy must be a function of a View, such as an attnkit.WaitK, not {type(policy).__name__}")
     model = Model(runtime, path)
     if model.info.kind != ATTNKIT_ENCODER_DECODER:
         raise Error(INVALID, "simultaneous decoding reads a source while it writes a target: an encoder-decoder is needed")

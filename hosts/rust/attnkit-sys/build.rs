@@ -13,9 +13,13 @@ fn main() {
         // pkg-config puts \ before a space.
         Some(String::from_utf8(asked.stdout).ok()?.trim().replace('\\', "")).filter(|folder| !folder.is_empty())
     });
-    if let Some(folder) = folder {
-        println!("cargo:rustc-link-search=native={}", folder);
-        println!("cargo:libdir={}", folder); // DEP_ATTNKIT_LIBDIR of a crate that wants an rpath
+    match folder {
+        Some(folder) => {
+            println!("cargo:rustc-link-search=native={}", folder);
+            println!("cargo:libdir={}", folder); // DEP_ATTNKIT_LIBDIR of a crate that wants an rpath
+        }
+        None => println!("cargo:warning=libattnkit is looked for in the linker's folders alone, since pkg-config finds no attnkit: \
+                          where it is elsewhere, set ATTNKIT_LIB_DIR to its folder or PKG_CONFIG_PATH to that of attnkit.pc"),
     }
     println!("cargo:rustc-link-lib=dylib=attnkit");
 }

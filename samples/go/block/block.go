@@ -14,7 +14,9 @@ func column(values ...float32) *attnkit.Tensor {
 	return t
 }
 
-func main() {
+func main() { Run(0, "", sample) }
+
+func sample() {
 	runtime := Must(attnkit.NewRuntime(attnkit.Options{Threads: 1}))
 	defer runtime.Close()
 	where := attnkit.Place{Role: attnkit.DecoderSelf, Causal: true, Heads: 1, DModel: 1}

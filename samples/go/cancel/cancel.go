@@ -10,7 +10,9 @@ import (
 	. "attnkit/samples/common"
 )
 
-func main() {
+func main() { Run(2, `MODEL.toml "text"`, sample) }
+
+func sample() {
 	model, ids := Open(false)
 	defer model.Close()
 	session := Must(attnkit.NewSession(model, 1))

@@ -1,4 +1,4 @@
-// Package common is what the samples share: a model from the command line, and an end with the reason.
+// Package common is what the samples share: a model from the command line, and a main that ends with the reason.
 package common
 
 import (
@@ -10,11 +10,32 @@ import (
 	"attnkit"
 )
 
-// Fail ends the program with the reason, if there is one.
+// A reason to end the program, which Fail panics with.
+type failure struct{ reason error }
+
+// Run is a sample's main: f, which needs n arguments.  Where Fail ended it, and what it deferred has run, it gives the reason.
+func Run(n int, usage string, f func()) {
+	if len(os.Args) <= n {
+		fmt.Fprintf(os.Stderr, "usage: %s %s\n", filepath.Base(os.Args[0]), usage)
+		os.Exit(2)
+	}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			fmt.Fprintln(os.Stderr, p.reason)
+			os.Exit(1)
+		default:
+			panic(p)
+		}
+	}()
+	f()
+}
+
+// Fail ends f of Run with the reason, if there is one.
 func Fail(err error) {
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		panic(failure{err})
 	}
 }
 
@@ -24,23 +45,15 @@ func Must[T any](value T, err error) T {
 	return value
 }
 
-// OpenManifest returns the model of the first argument, which a second one follows.
+// OpenManifest returns the model of the first argument.
 func OpenManifest() *attnkit.Model {
-	checkArguments()
 	runtime := Must(attnkit.NewRuntime(attnkit.Options{}))
 	defer runtime.Close()
 	return Must(attnkit.Open(runtime, os.Args[1]))
 }
 
-func checkArguments() {
-	if len(os.Args) < 3 {
-		Fail(fmt.Errorf("usage: %s MODEL.toml \"text\" ...", filepath.Base(os.Args[0])))
-	}
-}
-
 // Open returns the model of the first argument and the second argument's ids.
 func Open(streaming bool) (*attnkit.Model, []int32) {
-	checkArguments()
 	toml := string(Must(os.ReadFile(os.Args[1])))
 	if streaming && !regexp.MustCompile(`\n\s*\[stream\]`).MatchString(toml) { // so that a source may grow
 		toml += "\n[stream]\nreplay = true\n"

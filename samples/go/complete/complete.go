@@ -12,7 +12,9 @@ import (
 	. "attnkit/samples/common"
 )
 
-func main() {
+func main() { Run(2, `MODEL.toml "text" [TOKENS [TEMPERATURE [STOP]]]`, sample) }
+
+func sample() {
 	model := OpenManifest()
 	defer model.Close()
 	prompt := Must(model.Tokenize(attnkit.TargetSide, os.Args[2]))

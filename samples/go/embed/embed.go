@@ -18,7 +18,9 @@ func dot(a, b []float32) float64 {
 	return sum
 }
 
-func main() {
+func main() { Run(3, `MODEL.toml "text" "text" ...`, sample) }
+
+func sample() {
 	model := OpenManifest()
 	defer model.Close()
 	texts, width := os.Args[2:], model.Info().Outputs

@@ -27,7 +27,9 @@ func show(err error) {
 	}
 }
 
-func main() {
+func main() { Run(2, `MODEL.toml "text" [FOLDER]`, sample) }
+
+func sample() {
 	model, _ := Open(false)
 	defer model.Close()
 	runtime := Must(attnkit.NewRuntime(attnkit.Options{Threads: 1}))

@@ -10,7 +10,9 @@ import (
 	. "attnkit/samples/common"
 )
 
-func main() {
+func main() { Run(3, `MODEL.toml "text" FILE`, sample) }
+
+func sample() {
 	model, ids := Open(false)
 	defer model.Close()
 	session := Must(attnkit.NewSession(model, 1))

@@ -11,7 +11,9 @@ import (
 	. "attnkit/samples/common"
 )
 
-func main() {
+func main() { Run(2, `MODEL.toml "text"`, sample) }
+
+func sample() {
 	model, ids := Open(true)
 	defer model.Close()
 	session := Must(attnkit.NewSession(model, 1))

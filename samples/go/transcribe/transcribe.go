@@ -40,7 +40,9 @@ func samplesOf(file []byte, rate int) ([]float32, error) {
 	return nil, errors.New("no WAV file of 16 bits and one channel at the model's rate")
 }
 
-func main() {
+func main() { Run(2, `MODEL.toml RECORDING.wav`, sample) }
+
+func sample() {
 	model := OpenManifest()
 	defer model.Close()
 	samples := Must(samplesOf(Must(os.ReadFile(os.Args[2])), model.Info().SampleRate))

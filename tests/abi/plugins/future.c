@@ -20,6 +20,11 @@ static int32_t future_plan(const attn_mech* mech, const attn_request* request, a
   return code;
 }
 
+static int32_t future_run(const attn_plan* plan, const attn_run* run, attn_error* err) {
+  if (ATTN_HAS(attn_run, run, future_text)) return mean_fail(err, ATTN_INTERNAL, "the host is not that new");
+  return mean_run(plan, run, err);
+}
+
 static int32_t future_slot(const attn_mech* mech) { return mech != NULL ? ATTN_OK : ATTN_INVALID; }
 
 static const char* const modes[] = {"plain", "other"};
@@ -33,4 +38,4 @@ static const attn_option mode = {.struct_size = sizeof(attn_option),
 static const attn_option* const options[] = {&mode};
 
 MEAN_PLUGIN(table.options = options; table.n_options = 1; table.create = future_create; table.plan = future_plan;
-            table.future_slot = future_slot; table.future_text = "poison")
+            table.run = future_run; table.future_slot = future_slot; table.future_text = "poison")

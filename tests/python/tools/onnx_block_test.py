@@ -305,6 +305,7 @@ class Errors(unittest.TestCase):
         self.refused('"heads" is 4294967296, possible are', heads=2**32)
         self.refused('"capacity" is -1', capacity=-1)
         self.refused("causal 2", role="decoder.self", causal=2)
+        self.assertRaisesRegex(TypeError, "no attribute 'rolle': it has capacity", attnkit.onnx.block, "softmax", ["q", "k", "v"], ["o"], rolle="a")
 
     def test_what_a_mechanism_refuses(self):
         self.refused("bigbird", mechanism="bigbird", role="decoder.self")

@@ -393,6 +393,9 @@ class Exports(unittest.TestCase):
                                self.folder / "steps"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("LinearAttention", [node.op_type for node in onnx.load(self.folder / "steps/decoder.onnx").graph.node])
+        done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", "--standard", self.written(['default = "softmax"']), file],
+                              capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, "attnkit.onnx: no block of this model is a LinearAttention: --standard changes none\n"))
         done = subprocess.run([sys.executable, "-B", "-m", "attnkit.onnx", self.folder / "none.toml", file], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "^attnkit.onnx: .*none.toml.*\n$")

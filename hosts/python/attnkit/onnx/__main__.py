@@ -27,10 +27,9 @@ def main() -> None:
     except ImportError as e:
         sys.exit(f"attnkit.onnx needs the packages onnx and numpy: {e}")
     try:
-        if given.steps:
-            export_steps(given.manifest, given.file, standard=given.standard)
-        else:
-            export(given.manifest, given.file, standard=given.standard)
+        found = (export_steps if given.steps else export)(given.manifest, given.file, standard=given.standard)
+        if given.standard and found == 0:
+            print("attnkit.onnx: no block of this model is a LinearAttention: --standard changes none", file=sys.stderr)
     except Error as e:
         sys.exit(f"attnkit.onnx: {e}")
     except OSError as e:

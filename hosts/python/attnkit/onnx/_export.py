@@ -32,19 +32,19 @@ _Known = tuple[Union[str, None], Union[str, None], Union[str, None]]
 _TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I64": np.int64, "I32": np.int32}
 
 
-def export(manifest: Path, file: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> None:
-    """Writes the model of a manifest to `file`.  standard: causal blocks become LinearAttention of opset 27 where they are one.
-    large: more bytes of weights go into a file beside it, `file`.data: a message of protobuf ends at 2 GiB.
+def export(manifest: Path, file: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> int:
+    """Writes the model of a manifest to `file`.  standard: causal blocks become LinearAttention of opset 27 where they are one; it
+    returns how many.  large: more bytes of weights go into a file beside it, `file`.data: a message of protobuf ends at 2 GiB.
 
     Inputs, as the model has sides: source (B, S) and target (B, T), ids in int64 or, of speech, frames (B, T, features) in float32;
     source_len and target_len (B), int64.  Output: logits, or what the model's head gives.
     """
     runtime = runtime or Runtime()
     with Model(runtime, manifest) as model:
-        _save(Exported(runtime, model, standard).whole(), pathlib.Path(file), large)
+        return _save(Exported(runtime, model, standard).whole(), pathlib.Path(file), large)
 
 
-def export_steps(manifest: Path, folder: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> None:
+def export_steps(manifest: Path, folder: Path, standard: bool = False, runtime: Runtime | None = None, large: int = 1 << 30) -> int:
     """Writes a model with a decoder as graphs that decode with states: decoder.onnx and, of one that reads a source, encoder.onnx.
 
     encoder.onnx: source, source_len as in export; memory (B, S, d_model), memory_len and, where mechanisms need it and [length]
@@ -58,12 +58,11 @@ def export_steps(manifest: Path, folder: Path, standard: bool = False, runtime: 
         graphs = {"decoder.onnx": Exported(runtime, model, standard).step()}
         if model.info.kind == ATTNKIT_ENCODER_DECODER:
             graphs["encoder.onnx"] = Exported(runtime, model, standard).encoder()
-    for name, made in graphs.items():
-        _save(made, folder / name, large)
+    return sum(_save(made, folder / name, large) for name, made in graphs.items())
 
 
-def _save(made: onnx.ModelProto, file: pathlib.Path, large: int) -> None:
-    """Each file whole or as before."""
+def _save(made: onnx.ModelProto, file: pathlib.Path, large: int) -> int:
+    """Each file whole or as before.  Returns the number of nodes LinearAttention."""
     size = sum(t.ByteSize() for t in made.graph.initializer)
     with tempfile.TemporaryDirectory(prefix=f"{file.name}.", suffix=".part", dir=file.parent) as folder:
         part = pathlib.Path(folder, file.name)
@@ -75,6 +74,7 @@ def _save(made: onnx.ModelProto, file: pathlib.Path, large: int) -> None:
         part.replace(file)
     if not apart:
         file.with_name(beside.name).unlink(missing_ok=True)
+    return sum(node.op_type == "LinearAttention" for node in made.graph.node)
 
 
 def tensors_of(data: bytes) -> dict[str, NDArray[Any]]:

@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 DOMAIN = "attnkit"
+_ATTRIBUTES = {"heads", "d_model", "key_width", "head_width", "kv_heads", "role", "causal", "options", "capacity", "names"}
 
 
 def block(mechanism: str, inputs: Sequence[str] | dict[str, str], outputs: Sequence[str], name: str | None = None,
           **attributes: Any) -> onnx.NodeProto:
     """A node attnkit.Block.  inputs: a list in the order of the ports, or a dict from names to values; attributes: heads, d_model,
     role, options, capacity, ..."""
+    unknown = sorted(attributes.keys() - _ATTRIBUTES)
+    if unknown:  # which ONNX Runtime would not notice
+        raise TypeError(f"attnkit.Block has no attribute {unknown[0]!r}: it has {', '.join(sorted(_ATTRIBUTES))}")
     if isinstance(inputs, dict):
         attributes["names"] = " ".join(inputs)
         inputs = list(inputs.values())

@@ -232,7 +232,10 @@ impl Model {
     }
 
     fn logits<'a>(&self, rows: Option<&Batch<'_>>, out: &'a mut [f32]) -> Result<Tensor<'a>> {
-        let (rows, length) = rows.map_or((0, 0), |batch| (batch.rows(), batch.len()));
+        let (rows, length) = match rows {
+            Some(batch) => (batch.rows(), batch.len()),
+            None => return Tensor::new_mut(out, &[0]), // the library refuses the side that is not there
+        };
         let outputs = self.info.outputs;
         let shape = if self.facts.pools { vec![rows, outputs] } else { vec![rows, length, outputs] };
         let needed: usize = shape.iter().product();

@@ -6,7 +6,7 @@ use attnkit_sys as sys;
 /// Options of a runtime; those by default are the library's.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Threads that one call uses, its caller included; 0: one per processor.
+    /// Threads that one call uses, its caller included; 0: one per processor that the process may use.
     pub threads: u32,
     /// Folders separated by ':', searched first for plugins.
     pub plugin_path: String,

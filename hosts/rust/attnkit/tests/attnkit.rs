@@ -201,6 +201,26 @@ fn forward_is_encode_and_decode() {
 }
 
 #[test]
+fn takes_the_sides_that_it_has_and_no_other() {
+    let manifest = folder().join("../../manifests/language-model.toml");
+    let (pair, writes) = (model(), Model::open(&Runtime::new().unwrap(), manifest).unwrap());
+    let (some, none) = (Some(&[3, 4, 2]), Some(&[999999, -5, 7])); // none: of no vocabulary
+    for (model, source, target, said) in [
+        (&pair, None, None, "source must not be NULL: this model has an encoder"),
+        (&pair, None, some, "source must not be NULL: this model has an encoder"),
+        (&pair, some, None, "target must not be NULL: this model has a decoder"),
+        (&writes, none, some, "source must be NULL: this model has no encoder"),
+        (&writes, None, None, "target must not be NULL: this model has a decoder"),
+    ] {
+        let mut out = vec![0.0; 3 * model.info().outputs];
+        let (sources, targets) = (source.map(|ids| Batch::of(&[ids])), target.map(|ids| Batch::of(&[ids])));
+        assert_eq!(message(model.forward(sources.as_ref(), targets.as_ref(), &mut out)), said);
+        let (source, target) = (source.map(Source::from), target.map(Source::from));
+        assert_eq!(message(model.attention(Role::DecoderSelf, 1, source, target, &mut out[..4 * 3 * 3])), said);
+    }
+}
+
+#[test]
 fn attention_sums_to_one() {
     let model = model();
     let ids = source(&model, ENGLISH);

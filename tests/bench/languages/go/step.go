@@ -12,7 +12,9 @@ import (
 	. "attnkit/samples/common"
 )
 
-func main() {
+func main() { Run(2, "MODEL.toml STEPS", step) }
+
+func step() {
 	model := OpenManifest()
 	defer model.Close()
 	logits := make([]float32, model.Info().Outputs)
