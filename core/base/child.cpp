@@ -72,10 +72,11 @@ struct Launch {
 };
 
 uint64_t own_memory(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/statm");
-  uint64_t size = 0, resident = 0, shared = 0;
-  if (!(file >> size >> resident >> shared)) return 0;
-  return (resident - std::min(shared, resident)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::ifstream file("/proc/" + std::to_string(process) + "/status");
+  uint64_t kib = 0, sum = 0;
+  for (std::string word; file >> word;)
+    if ((word == "RssAnon:" || word == "RssShmem:") && file >> kib) sum += kib;
+  return sum << 10;
 }
 
 // Has it ended?  Leaves it to be reaped.
@@ -88,11 +89,11 @@ bool has_ended(pid_t process) {
   return result != 0 || info.si_pid == process;
 }
 
-ChildResult::Ending wait(pid_t process, double seconds, uint64_t max_bytes) {
+ChildResult::Ending wait(pid_t process, double seconds, uint64_t max_bytes, bool (*stop)()) {
   const auto start = Clock::now();
   for (auto pause = std::chrono::microseconds(100); !has_ended(process);
        pause = std::min(pause * 2, std::chrono::microseconds(10'000))) {
-    if (seconds_since(start) > seconds) return ChildResult::timed_out;
+    if (seconds_since(start) > seconds || (stop && stop())) return ChildResult::timed_out;
     if (max_bytes > 0 && own_memory(process) > max_bytes) return ChildResult::too_large;
     std::this_thread::sleep_for(pause);
   }
@@ -138,7 +139,7 @@ std::string ChildResult::text() const {
   }
 }
 
-ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint64_t max_bytes) {
+ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint64_t max_bytes, bool (*stop)()) {
   const Descriptor output = memory_file("output"), reply = memory_file("reply");
   // Both streams append to one file.
   ::fcntl(output.get(), F_SETFL, O_APPEND);
@@ -154,7 +155,7 @@ ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint
   ChildResult result;
   result.seconds = seconds;
   result.max_bytes = max_bytes;
-  result.ending = wait(process, seconds, max_bytes);
+  result.ending = wait(process, seconds, max_bytes, stop);
   reap(process, result);
   result.reply = content(reply, max_reply);
   result.output = content(output, max_output);

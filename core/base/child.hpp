@@ -27,9 +27,11 @@ struct ChildResult {
 
 // Runs argv, argv[0] being the path of a program, with /dev/null as input and no descriptors but 0 to 3, default signal
 // dispositions, and a process group of its own, all of which is killed in the end.  Nothing of this process is copied
-// (posix_spawn): it may have any number of threads.  max_bytes: of resident memory that no file backs; 0: any.  At most
+// (posix_spawn): it may have any number of threads.  max_bytes: of its resident memory that no file on a disk backs,
+// without that of its children; 0: any.  stop: is asked all the while, and true ends it as its time does.  At most
 // 64 MiB of reply and 64 KiB of output are returned.  Throws Error (ATTN_INTERNAL) when it cannot be started.  Any
 // thread.
-ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint64_t max_bytes = 0);
+ChildResult run_child(const std::vector<std::string>& argv, double seconds, uint64_t max_bytes = 0,
+                      bool (*stop)() = nullptr);
 
 }  // namespace attnkit::core

@@ -57,7 +57,8 @@ int32_t plan(const attn_mech* mech, const attn_request* request, attn_info* info
   made->of = reinterpret_cast<const Mech*>(mech);
   std::memcpy(&made->request, request, std::min<size_t>(request->struct_size, sizeof made->request));
   made->request.device_type = request->device_type == 1 ? 2 : 1;  // a host that asks for CUDA gets a refusal
-  made->half = choose_half && request->dtype_bits == 32 ? choose_half() : nullptr;
+  const bool is_f32 = request->dtype_bits == 32 && request->dtype_code == 2;
+  made->half = choose_half && is_f32 ? choose_half() : nullptr;
   if (made->half) made->request.dtype_bits = 16, made->request.dtype_code = made->half->code;
   made->info.struct_size = sizeof made->info;
   const int32_t code = cuda->plan(made->of->mech, &made->request, &made->info, plan ? &made->plan : nullptr, error);

@@ -89,8 +89,9 @@ Finding perform(const Check& check, const Trial& trial) {
   std::map<std::string, std::string> measured;
   for (const Place& place : places) {
     Finding here = try_place(check, place);
-    if (here.verdict == Verdict::refused) {
-      Finding again = try_place(check, of_equal_widths(place));
+    for (const Place& other : instead_of(place)) {
+      if (here.verdict != Verdict::refused) break;
+      Finding again = try_place(check, other);
       if (again.verdict != Verdict::refused) here = std::move(again);
     }
     if (here.verdict == Verdict::failed) return here;
@@ -99,6 +100,8 @@ Finding perform(const Check& check, const Trial& trial) {
     if (weight[static_cast<int>(here.verdict)] >= weight[static_cast<int>(found.verdict)] && !remarked)
       found = std::move(here);
   }
+  if (check.must_run && found.verdict == Verdict::refused)
+    found = {Verdict::failed, "it refuses every run that was tried: " + found.reason, {}};
   found.measured = std::move(measured);
   return found;
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "core/conformance/array.hpp"
 #include "core/conformance/loader.hpp"
 
 namespace attnkit::core::conformance {
@@ -30,7 +31,8 @@ struct Finding {
 struct Trial {
   std::string file;
   uint64_t seed = 1;
-  int draws = 0;  // random places, beside one of each role with the default options
+  int draws = 0;        // random places, beside one of each role with the default options
+  double gate = kGate;  // of f32 results; wider where a bridge was told to make them in 16 bits
 };
 
 class Law;
@@ -49,7 +51,8 @@ struct Check {
   void (*of_place)(Law& law);
   uint32_t roles = kAnywhere;
   Draws draws = Draws::options;
-  bool gates = false;  // where it fails, those after it say nothing and are not tried
+  bool gates = false;     // where it fails, those after it say nothing and are not tried
+  bool must_run = false;  // refused wherever it was tried, it fails
 
   std::string id() const { return std::string(group) + "." + name; }
 };

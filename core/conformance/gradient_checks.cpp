@@ -102,7 +102,7 @@ void central_differences(Law& law) {
   Call call = law.with_totals({}, 2, 33);
   call.q_len = {33, 20};
   call.k_len = law.cross() ? std::vector<int32_t>{static_cast<int32_t>(law.keys_for(33)), 17} : call.q_len;
-  Differences found = differences(in, 0, call, false);
+  Differences found = law.may_refuse([&] { return differences(in, 0, call, false); });
   hold(found.problems.empty(), "{}", found.problems.empty() ? "" : found.problems[0]);
   double worst = found.worst;
   if (!law.causal()) {
@@ -354,7 +354,12 @@ void hold_batch_rows(const Law& law, int64_t n, const std::vector<int32_t>& orde
     if (is_taken(law.port(p))) permute(p, in.arrays, moved.arrays[p]);
     if (is_given(law.port(p))) permute(p, given, permuted[p]);
   }
-  law.train(moved).backward(permuted);
+  Training<float> again = law.train(moved);
+  again.backward(permuted);
+  Gradients<float> outputs = training.outputs();
+  for (size_t p = 0; p < outputs.size(); ++p)
+    if (is_given(law.port(p))) permute(p, training.outputs(), outputs[p]);
+  hold_same(law, outputs, again.outputs(), "where the rows of the batch have another order (outputs)");
   for (size_t p = 0; p < grads.size(); ++p)
     for (int64_t b = 0; b < rows && is_taken(law.port(p)); ++b)
       for (int64_t h = 0; h < grads[p].heads; ++h)
@@ -395,10 +400,11 @@ void rows_and_heads(Law& law) {
 
 void hold_workers(const Law& law, int64_t batch, int64_t n, std::initializer_list<uint32_t> numbers) {
   Inputs in = law.inputs(batch, n);
-  const Gradients<float> one = law.may_refuse([&] { return gradients(law, in); });
+  const Gradients<float> one = gradients(law, in), outputs = law.train(in).outputs();
   for (const uint32_t usual : numbers) {
     const uint32_t workers = law.workers(usual);
-    const Gradients<float> got = law.may_refuse([&] { return gradients(law, in, workers); });
+    const Gradients<float> got = gradients(law, in, workers);
+    hold_same(law, outputs, law.train(in, {}, workers).outputs(), fmt::format("with {} workers (outputs)", workers));
     hold_same(law, one, got, fmt::format("with {} workers", workers));
   }
 }
@@ -420,6 +426,7 @@ void any_layout(Law& law) {
   training.backward(first);
   for (const Layout layout : {Layout::kPlain, Layout::kOdd}) {
     Inputs in = law.inputs(batch, n, 0, layout);
+    hold_same(law, training.outputs(), law.train(in).outputs(), "in other strides (outputs)");
     hold_same(law, first, gradients(law, in),
               layout == Layout::kPlain ? "in plain (b, head, row) strides" : "in unaligned (head, b, row) strides");
   }

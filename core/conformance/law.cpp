@@ -34,7 +34,10 @@ int64_t between(Random& random, int64_t min, int64_t max) {
   return min + static_cast<int64_t>(random.bits() % static_cast<uint64_t>(max - min + 1));
 }
 
-// Within its bounds; of wide ranges, near the default.
+// A bound above this is much work.
+constexpr int64_t kFarBound = 256;
+
+// Within its bounds; of wide ranges, near the default or, of whole numbers, at a bound.
 Setting drawn(const attn_option& o, Random& random) {
   const attn_value& fallback = o.fallback;
   const bool bounded = o.min != o.max;
@@ -43,15 +46,22 @@ Setting drawn(const attn_option& o, Random& random) {
     return std::string(o.n_choices > 0 ? o.choices[random.bits() % o.n_choices] : fallback.s);
   if (fallback.type == ATTN_INT) {
     const auto near = std::abs(fallback.i) + 4;
-    const auto low = bounded ? std::max(static_cast<int64_t>(std::ceil(std::max(o.min, -1e15))), fallback.i - near)
-                             : fallback.i - near;
-    const auto high = bounded ? std::min(static_cast<int64_t>(std::floor(std::min(o.max, 1e15))), fallback.i + near)
-                              : fallback.i + near;
+    int64_t low = fallback.i - near, high = fallback.i + near;
+    if (bounded) {
+      const auto least = static_cast<int64_t>(std::ceil(std::max(o.min, -1e15)));
+      const auto most = static_cast<int64_t>(std::floor(std::min(o.max, 1e15)));
+      const auto bound = one_of<int64_t>(random, {least, most});
+      if (random.bits() % 2 != 0 && std::abs(bound) <= kFarBound) return bound;
+      low = std::max(low, least), high = std::min(high, most);
+    }
     return between(random, low, std::max(low, high));
   }
   const double factor = 0.5 + 1.5 * random.uniform();
   double x = fallback.f * factor;
-  if (bounded && o.max - o.min <= 2) x = o.min + (o.max - o.min) * random.uniform();
+  if (bounded && o.max - o.min <= 2)
+    x = o.min + (o.max - o.min) * random.uniform();
+  else if (fallback.f == 0)
+    x = bounded && o.min >= 0 ? random.uniform() : 2 * random.uniform() - 1;
   return bounded ? std::clamp(x, o.min, o.max) : x;
 }
 
@@ -145,13 +155,16 @@ std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32
     if (draws == Draws::options) settings = drawn_settings(load(trial.file), random);
     places.push_back({trial.file, seat, block, std::move(settings), 1 + random.bits() % 1000, true});
   }
+  for (Place& place : places) place.gate = trial.gate;
   return places;
 }
 
-Place of_equal_widths(Place place) {
-  attn_block& block = place.block;
+std::vector<Place> instead_of(const Place& place) {
+  std::vector<Place> others(2, place);
+  attn_block& block = others[0].block;
   block.head_width = block.key_width != 0 ? block.key_width : block.d_model / static_cast<int32_t>(block.heads);
-  return place;
+  others[1].block = make_block(block.role, block.causal != 0, 4, 64, 64);
+  return others;
 }
 
 void at_once(size_t n, const std::function<void(size_t)>& act) {
@@ -259,7 +272,7 @@ bool Law::mixes_heads() const {
       return true;
     const bool shared =
         p->kind == ATTN_KEY && !(p->flags & ATTN_RAW) && p->shape[1] == static_cast<int64_t>(place_.block.kv_heads);
-    return is_taken(*p) && p->shape[1] != static_cast<int64_t>(place_.block.heads) && !shared;
+    return (is_taken(*p) || is_given(*p)) && p->shape[1] != static_cast<int64_t>(place_.block.heads) && !shared;
   });
 }
 
@@ -285,7 +298,7 @@ Array Law::whole(Inputs& in, Call call, uint32_t workers, uint32_t flags) const 
     call = with_totals(call, out.batch, out.rows);
     flags |= ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
   }
-  return run_whole(in, flags, call, workers);
+  return may_refuse([&] { return run_whole(in, flags, call, workers); });
 }
 
 template <class Real>
@@ -295,8 +308,7 @@ Training<Real> Law::train(BasicInputs<Real>& in, Call call, uint32_t workers, ui
     call = with_totals(call, out.batch, out.rows);
     flags |= ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL;
   }
-  const auto training = [&] { return Training<Real>(in, flags, call, workers); };
-  return place_.is_random ? may_refuse(training) : training();  // options drawn at random may limit the length
+  return may_refuse([&] { return Training<Real>(in, flags, call, workers); });
 }
 template Training<float> Law::train(Inputs&, Call, uint32_t, uint32_t) const;
 template Training<double> Law::train(Inputs64&, Call, uint32_t, uint32_t) const;

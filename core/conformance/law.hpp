@@ -30,13 +30,15 @@ struct Place {
   Settings settings;
   uint64_t seed = 1;       // of the numbers
   bool is_random = false;  // else a block of fixed widths with the default options
+  double gate = kGate;
   std::string text() const;
 };
 // One of each of these roles, then the random ones.  salt: each check has places of its own.
 std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws = Draws::options);
 
-// The same with E = D: outputs that are added as they are have the width of the model.
-Place of_equal_widths(Place place);
+// Where a place is refused, these are tried: the same with E = D, as outputs that are added as they are have the width
+// of the model, and four heads of 64, the block that every mechanism should take.
+std::vector<Place> instead_of(const Place& place);
 
 // Calls act(t) for each t below n, each in a thread of its own, all of which begin together.  Throws Violation.
 void at_once(size_t n, const std::function<void(size_t t)>& act);
@@ -109,6 +111,8 @@ class Law {
     }
   }
   bool draws_options() const { return place_.is_random; }
+  // Of f32 results, as a ratio of RMS.
+  double gate() const { return place_.gate; }
   // Is every element finite?  With random options, which may leave a division by zero: is it written?
   bool finite(const Array& a) const { return place_.is_random ? all_written(a) : all_finite(a); }
   // A whole-sequence call; totals are given where the block is causal, since angles may need them.

@@ -39,7 +39,8 @@ void unchanged(const Trial& trial, uint32_t kinds) {
 }
 
 void traceless(const Trial& trial) {
-  unchanged(trial, ProcessState::kSignals | ProcessState::kThreads | ProcessState::kFiles | ProcessState::kSettings);
+  unchanged(trial, ProcessState::kSignals | ProcessState::kTimers | ProcessState::kThreads | ProcessState::kFiles |
+                       ProcessState::kSettings);
 }
 
 void float_modes(const Trial& trial) { unchanged(trial, ProcessState::kFloat); }
@@ -82,8 +83,8 @@ constexpr Check all[] = {
      true},
     {"load", "name", "its file has its name", name, nullptr},
     {"load", "float_modes", "loading it leaves the floating-point modes as they were", float_modes, nullptr},
-    {"load", "traceless", "loading it leaves signals, threads, files, environment and locale as they were", traceless,
-     nullptr},
+    {"load", "traceless", "loading it leaves signals, timers, threads, files, environment and locale as they were",
+     traceless, nullptr},
     {"load", "later_host", "a host of a later minor can use it", later_host, nullptr},
     {"load", "earlier_host", "a host of minor 0 can use it, or is refused in words", earlier_host, nullptr},
     {"load", "device", "it computes on the CPU, or on a CUDA device that is there", device, nullptr, kAnywhere,

@@ -24,9 +24,9 @@ namespace attnkit::core::conformance {
 
 namespace {
 
-// Every function of the table once and more: create, fill, plan, whole runs by three workers, or of every form, a
-// stream, backward, and the frees.
-void call_everything(Law& law, bool every_form = false) {
+// Every function of the table in each form of run: create, fill, plan, whole runs, streams by one worker and by three
+// and in slots, backward, and the frees.
+void call_everything(Law& law) {
   const attn_plugin& plugin = law.mech().plugin();
   const Mechanism mech(plugin, law.mech().block(), law.place().settings);
   bool ran = false;
@@ -38,29 +38,50 @@ void call_everything(Law& law, bool every_form = false) {
     } catch (const NotApplicable&) {
     }
   };
+  const auto train = [&](const Law& of, auto& in, const Call& call, uint32_t workers, uint32_t flags) {
+    if (plugin.backward == nullptr) return;
+    auto training = of.train(in, call, workers, flags);
+    auto grads = training.gradients();
+    training.backward(grads, workers);
+  };
   const auto run = [&](const Law& of, int64_t batch, int64_t n, const Call& call, uint32_t workers, uint32_t flags) {
     Inputs in = of.inputs(batch, n);
     of.whole(in, call, workers, flags);
     ran = true;
-    if (plugin.backward == nullptr) return;
-    Training<float> training = of.train(in, call, workers, flags);
-    Gradients<float> grads = training.gradients();
-    training.backward(grads, workers);
+    train(of, in, call, workers, flags);
   };
-  attempt([&] { run(law, 2, 20, {}, 3, 0); });
-  if (every_form) {
-    Call prefix;
-    for (int i = 0; i < 40; ++i) prefix.visible.push_back(i % 20 / 3);
-    attempt([&] { run(law, 2, 20, {}, 1, 0); });
-    attempt([&] { run(law, 4, 20, law.padded(20), 1, 0); });
-    if (!law.causal()) attempt([&] { run(law, 2, 20, prefix, 1, ATTN_PREFIX); });
-    attempt([&] { run(*SharedKeys(law).shared, 2, 20, {}, 1, 0); });
-    attempt([&] { run(law.narrow(), 1, 300, {}, 1, 0); });
-  }
+  for (const uint32_t workers : {3u, 1u}) attempt([&] { run(law, 2, 20, {}, workers, 0); });
+  attempt([&] { run(law, 4, 20, law.padded(20), 1, 0); });
+  Call prefix;
+  for (int i = 0; i < 40; ++i) prefix.visible.push_back(i % 20 / 3);
+  if (!law.causal()) attempt([&] { run(law, 2, 20, prefix, 1, ATTN_PREFIX); });
+  attempt([&] { run(*SharedKeys(law).shared, 2, 20, {}, 1, 0); });
+  attempt([&] { run(law.narrow(), 1, 300, {}, 1, 0); });
+  attempt([&] {
+    const Law narrow = law.narrow();
+    Inputs in = narrow.inputs(1, 4096);
+    narrow.whole(in);
+  });
+  if (plugin.backward != nullptr)
+    attempt([&] {
+      Inputs64 in(law.inputs(2, 20));
+      run_whole(in, 0, law.with_totals({}, 2, 20));
+      train(law, in, {}, 1, 0);
+    });
+  for (const uint32_t workers : {1u, 3u})
+    attempt([&] {
+      Inputs in = law.inputs(2, 20);
+      law.stream(in, chunks_of(20, 7), workers);
+      ran = true;
+    });
   attempt([&] {
     Inputs in = law.inputs(2, 20);
-    law.stream(in, chunks_of(20, 7));
-    ran = true;
+    const Planned plan = law.stream_plan(2, 20, 20);
+    const Arena arena(plan.info().state_bytes, 3);
+    Call call = law.step(0, 18, arena, 2, 20);
+    call.slots = {2, 0};
+    plan.run(in, call);
+    law.probe(plan, in, arena, 18, 20, call.slots);
   });
   if (!ran)
     law.may_refuse([&] {
@@ -76,7 +97,9 @@ void watched(const Trial& trial, uint32_t kinds) {
   RefusedInWords words;
   for (const Place& place : places_of(trial, "process", kAnywhere, Draws::one)) {
     StateWatch watch(kinds);
-    for (const Place& tried : {place, of_equal_widths(place)}) {
+    std::vector<Place> all = instead_of(place);
+    all.insert(all.begin(), place);
+    for (const Place& tried : all) {
       try {
         Law law(tried);
         call_everything(law);
@@ -92,7 +115,7 @@ void watched(const Trial& trial, uint32_t kinds) {
 }
 
 void float_modes(const Trial& trial) { watched(trial, ProcessState::kFloat); }
-void signals(const Trial& trial) { watched(trial, ProcessState::kSignals); }
+void signals(const Trial& trial) { watched(trial, ProcessState::kSignals | ProcessState::kTimers); }
 void threads(const Trial& trial) { watched(trial, ProcessState::kThreads); }
 void files(const Trial& trial) { watched(trial, ProcessState::kFiles); }
 void settings(const Trial& trial) { watched(trial, ProcessState::kSettings); }
@@ -104,9 +127,12 @@ class AllocationWatch : public Watch {
   ~AllocationWatch() override { set_watch(nullptr); }
   void before() override { before_ = allocation_counter()(); }
   void after(const char* function) override {
-    const uint64_t made = allocation_counter()().made - before_.made;
+    const Allocations now = allocation_counter()();
+    const uint64_t made = now.made - before_.made, mapped = now.mapped - before_.mapped;
     const bool computes = std::strcmp(function, "run") == 0 || std::strcmp(function, "backward") == 0;
-    if (computes && made > 0 && change.empty()) change = fmt::format("{} allocated memory {} times", function, made);
+    if (!computes || !change.empty()) return;
+    if (made > 0) change = fmt::format("{} allocated memory {} times", function, made);
+    if (mapped > 0) change = fmt::format("{} mapped memory {} times", function, mapped);
   }
   std::string change;
 
@@ -121,7 +147,7 @@ void needs_counter() {
 void allocates(Law& law) {
   needs_counter();
   AllocationWatch watch;
-  call_everything(law, true);
+  call_everything(law);
   if (!watch.change.empty()) throw Violation(watch.change);
 }
 
@@ -382,10 +408,11 @@ void table_stays(Law& law) {
 constexpr Check all[] = {
     {"process", "float_modes", "no call changes the floating-point modes", float_modes, nullptr, kAnywhere,
      Draws::none},
-    {"process", "signals", "no call changes what signals do", signals, nullptr, kAnywhere, Draws::none},
+    {"process", "signals", "no call changes what signals do, or sets a timer", signals, nullptr, kAnywhere,
+     Draws::none},
     {"process", "threads", "no call starts threads or processes, or binds its thread to processors", threads, nullptr,
      kAnywhere, Draws::none},
-    {"process", "files", "no call leaves files open", files, nullptr, kAnywhere, Draws::none},
+    {"process", "files", "no call leaves files open, closes or redirects one", files, nullptr, kAnywhere, Draws::none},
     {"process", "settings", "no call changes the working directory, the environment or the locale", settings, nullptr,
      kAnywhere, Draws::none},
     {"process", "allocates", "run and backward allocate nothing", nullptr, allocates, kAnywhere, Draws::one},

@@ -3,12 +3,16 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cfenv>
+#include <climits>
 #include <clocale>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "core/conformance/check.hpp"
 
@@ -30,6 +34,44 @@ std::string signals() {
   ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   for (int signal = 1; signal < NSIG; ++signal) out += sigismember(&mask, signal) == 1 ? 'b' : '.';
   return out;
+}
+
+// What is set, not the time that is left of it.
+std::string timers() {
+  std::string out;
+  for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
+    itimerval timer = {};
+    ::getitimer(which, &timer);
+    const bool runs = timer.it_value.tv_sec != 0 || timer.it_value.tv_usec != 0;
+    out += fmt::format("{}:{}.{} ", runs, timer.it_interval.tv_sec, timer.it_interval.tv_usec);
+  }
+  return out;
+}
+
+// Without the descriptor that lists them.
+std::map<int, std::string> files() {
+  std::map<int, std::string> out;
+  std::error_code bad, none;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", bad), end; !bad && it != end; it.increment(bad)) {
+    const std::string file = std::filesystem::read_symlink(it->path(), none).string();
+    if (!file.ends_with("/fd")) out[std::atoi(it->path().filename().c_str())] = file;
+  }
+  return out;
+}
+
+// "descriptor 1 from /dev/null to nothing" of the first that differs, among those up to the last; empty: none does.
+std::string file_changes(const std::map<int, std::string>& before, const std::map<int, std::string>& after, int last) {
+  const auto at = [](const std::map<int, std::string>& files, int number) {
+    const auto it = files.find(number);
+    return it == files.end() ? "nothing" : it->second;
+  };
+  std::set<int> numbers;
+  for (const auto* files : {&before, &after})
+    for (const auto& [number, file] : *files) numbers.insert(number);
+  for (const int number : numbers)
+    if (number <= last && at(before, number) != at(after, number))
+      return fmt::format("descriptor {} from {} to {}", number, at(before, number), at(after, number));
+  return {};
 }
 
 int entries(const char* folder) {
@@ -76,11 +118,12 @@ FailAllocation allocation_failure() { return failure; }
 
 ProcessState::ProcessState()
     : signals_(signals()),
+      timers_(timers()),
       settings_(settings()),
       children_(children()),
       processors_(processors()),
       threads_(entries("/proc/self/task")),
-      files_(entries("/proc/self/fd")) {
+      files_(files()) {
 #if defined(__x86_64__)
   modes_ = __builtin_ia32_stmxcsr() & ~0x3Fu;  // the low bits are what happened, not modes
   asm volatile("fnstcw %0" : "=m"(x87_));
@@ -102,8 +145,11 @@ std::string ProcessState::changes_to(const ProcessState& later, uint32_t kinds) 
   if ((kinds & kThreads) && children_ != later.children_)
     return fmt::format("started processes, or ended some: \"{}\" before and \"{}\" after", children_, later.children_);
   if ((kinds & kThreads) && processors_ != later.processors_) return "changed on which processors its thread may run";
-  if ((kinds & kFiles) && files_ != later.files_)
-    return fmt::format("opened files, or closed some: {} before and {} after", files_, later.files_);
+  if ((kinds & kTimers) && timers_ != later.timers_) return "set a timer, or stopped one";
+  if (kinds & (kFiles | kStreams)) {
+    const std::string change = file_changes(files_, later.files_, kinds & kFiles ? INT_MAX : STDERR_FILENO);
+    if (!change.empty()) return "changed its files: " + change;
+  }
   if ((kinds & kSettings) && settings_ != later.settings_)
     return "changed the working directory, the environment, the locale or the file mode mask";
   return {};

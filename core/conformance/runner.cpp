@@ -55,7 +55,7 @@ bool is_given(const attn_port& port) { return port.kind == ATTN_OUTPUT || port.k
 template <class Real>
 BasicInputs<Real>::BasicInputs(const Mechanism& m, int64_t batch, int64_t queries, int64_t keys, uint64_t seed,
                                Layout layout)
-    : mech(&m), keys(keys) {
+    : mech(&m), keys(keys), of_outputs(layout < Layout::kOneHead ? layout : Layout::kModel) {
   for (size_t i = 0; i < m.ports().size(); ++i) {
     const attn_port& port = *m.ports()[i];
     if (port.kind == ATTN_LEARNED || port.kind == ATTN_TABLE) {
@@ -151,7 +151,8 @@ Bound<Real>::Bound(const Planned& plan, BasicInputs<Real>& inputs, const Call& c
     const attn_port& port = *plan.mech().ports()[i];
     BasicArray<Real>& a = inputs.arrays[i];
     if (is_given(port)) {
-      outputs[i] = BasicArray<Real>(a.batch, a.heads, port.kind == ATTN_OUTPUT ? call.queries : a.rows, a.width);
+      const int64_t rows = port.kind == ATTN_OUTPUT ? call.queries : a.rows;
+      outputs[i] = BasicArray<Real>(a.batch, a.heads, rows, a.width, inputs.of_outputs);
       tensors_.push_back(outputs[i].tensor());
     } else if (port.kind == ATTN_QUERY || port.kind == ATTN_KEY) {
       const bool key = port.kind == ATTN_KEY;

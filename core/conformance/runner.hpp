@@ -46,11 +46,15 @@ struct BasicInputs {
               Layout layout = Layout::kModel);
   template <class Other>
   explicit BasicInputs(const BasicInputs<Other>& other)
-      : mech(other.mech), keys(other.keys), arrays(other.arrays.begin(), other.arrays.end()) {}
+      : mech(other.mech),
+        keys(other.keys),
+        arrays(other.arrays.begin(), other.arrays.end()),
+        of_outputs(other.of_outputs) {}
   BasicArray<Real>& operator[](const std::string& name) { return arrays.at(static_cast<size_t>(mech->find(name))); }
   const Mechanism* mech;
   int64_t keys;
   std::vector<BasicArray<Real>> arrays;
+  Layout of_outputs;  // that of the inputs, but where these repeat a row
 };
 using Inputs = BasicInputs<float>;
 using Inputs64 = BasicInputs<double>;

@@ -109,11 +109,11 @@ bool FirstLoads::try_out(const PluginFile& file, std::string& harm) const {
   const std::vector<std::string> steps = split_lines(ran.reply);
   if (steps.empty()) return false;  // that program did not even begin
   const bool quiet = (ran.ending == ChildResult::ended || ran.ending == ChildResult::unknown) && ran.status == 0;
-  const bool ended = steps.back() == "was unloaded" && quiet, threw = steps.back().starts_with("threw ") && quiet;
+  const bool ended = steps.back() == "was unloaded" && quiet, told = !steps.back().starts_with("was ") && quiet;
   if (ended && ran.output.empty()) return true;
-  const std::string what = ended   ? fmt::format("printed {}", quote(ran.output))
-                           : threw ? clean_line(steps.back())
-                                   : fmt::format("{} when it {}", ran.text(), clean_line(steps.back()));
+  const std::string what = ended  ? fmt::format("printed {}", quote(ran.output))
+                           : told ? clean_line(steps.back())
+                                  : fmt::format("{} when it {}", ran.text(), clean_line(steps.back()));
   harm =
       fmt::format("is not loaded: tried in a process of its own, it {}; attnkit doctor --rescan tries it again", what);
   // The kernel may have killed it for others' memory.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <sstream>
 
+#include "cuda/variants.hpp"
 #include "support/suite.hpp"
 #include "support/training.hpp"
 
@@ -566,6 +567,29 @@ TEST_P(CausalHalves, StreamsGoOnWhereTheCpuStopped) {
       done += static_cast<int32_t>(count);
     }
   }
+}
+
+// Whole sequences are cuDNN's where it is installed; every other run of the bridge is packed as cuDNN's alone are.
+TEST(SoftmaxHalves, EqualCallsAndRowsAloneHaveEqualBits) {
+  const int64_t n = 70;
+  for (const Type& type : all_halves())
+    for (const bool causal : {false, true})
+      for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{}, {70, 41, 1}}) {
+        SCOPED_TRACE(testing::Message() << type.name << ", causal " << causal << ", padded " << !lengths.empty());
+        const Mechanism mech(load(ATTNKIT_EMULATED_DIR "/softmax.so"),
+                             make_block(ATTN_ENCODER_SELF, causal, 2, 64, 64));
+        const InType chosen(type);
+        Inputs in(mech, 3, n, n, 1);
+        round_inputs(in, type);
+        Call call;
+        call.q_len = call.k_len = lengths;
+        const Array first = run_whole(in, 0, call);
+        for (int repeat = 0; repeat < 3; ++repeat) EXPECT_TRUE(same_bits(first, run_whole(in, 0, call))) << repeat;
+        const int64_t rows = lengths.empty() ? n : lengths[1];
+        Inputs one = alone(in, 1, rows, rows);
+        const Array own = run_whole(one, 0, {});
+        for (int64_t h = 0; h < 2; ++h) EXPECT_TRUE(same_bits(own, 0, h, first, 1, h, rows)) << "head " << h;
+      }
 }
 
 // A head whose sums no block can hold: they lie in scratch, in f32.

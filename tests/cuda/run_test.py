@@ -45,9 +45,22 @@ class OnADevice(CommandTest):
     def test_a_plugin_for_a_device_is_none_for_the_cpu(self):
         model = self.folder / "model.toml"
         model.write_text(MANIFEST.format(vocab=SAMPLE.parent / "vocab.txt"))
-        result = self.run_code(4, "run", model, *TEXTS, "--plugin-dir", os.environ["ATTNKIT_PLUGINS_OF_CUDA"])
-        self.assertIn('mechanism "mean" has no variant for this device', result.err)
-        self.assertIn("mechanisms found: ", result.err)
+        folder = os.environ["ATTNKIT_PLUGINS_OF_CUDA"]
+        result = self.run_code(4, "run", model, *TEXTS, "--plugin-dir", folder)
+        self.assertIn(f'mechanism "mean" has no variant for this device, the CPU; it is here for CUDA: {folder}/mean-cuda.so', result.err)
+        self.assertIn('help: device = "cuda" at the top, or --device cuda, runs the model there; mechanisms found: ', result.err)
+        model.write_text(model.read_text().replace('"mean"', '"reformer"'))
+        result = self.run_code(4, "run", model, *TEXTS, "--device", "cuda")
+        self.assertIn('mechanism "reformer" has no variant for this device, CUDA; it is here for the CPU: /', result.err)
+        self.assertIn("--device cpu, runs the model there", result.err)
+
+    def test_a_variant_has_no_name_of_its_own(self):
+        model = self.folder / "model.toml"
+        model.write_text(MANIFEST.format(vocab=SAMPLE.parent / "vocab.txt").replace('"mean"', '"relu-cuda"'))
+        for device in ("cpu", "cuda"):
+            result = self.run_code(4, "run", model, *TEXTS, "--device", device)
+            self.assertIn('error[AK201]: no mechanism "relu-cuda"; did you mean "relu"?', result.err)
+            self.assertIn('device = "cuda" at the top, or --device cuda, takes its variant for CUDA', result.err)
 
     def test_memory_of_a_device_is_not_said(self):
         of = [SAMPLE, "--length", "4", "--device", "cuda"]

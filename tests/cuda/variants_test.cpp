@@ -211,30 +211,46 @@ INSTANTIATE_TEST_SUITE_P(Cuda, AnyVariant, testing::ValuesIn(names(ATTNKIT_CUDA_
 
 TEST_P(AnyVariant, SaysThatAStreamIsOfAnotherDevice) {
   const Mechanism mech(load(ATTNKIT_DEVICE_PLUGINS "/" + GetParam() + "-cuda.so"),
-                       make_block(ATTN_ENCODER_SELF, false, 1, 8, 8));
+                       make_block(ATTN_ENCODER_SELF, false, 1, 32, 32));
   Inputs in(mech, 1, 4, 4, 1);
-  attn_request request = make_request(1, 4, 4, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL);
-  request.device_type = 2;
-  const Planned planned(mech, request);
-  const Bound<float> bound(planned, in, {.queries = 4, .keys = 4, .q_total = {4}, .k_total = {4}});
-  std::vector<attn_tensor> ports(bound.get().ports, bound.get().ports + mech.ports().size());
-  for (attn_tensor& t : ports) t.device_type = 2;
-  attn_exec exec = *bound.get().exec;
-  attn_run run = bound.get();
-  run.exec = &exec;
-  run.ports = ports.data();
   cudaStream_t other = nullptr;
   emulator::machine().devices = 2;
   cudaSetDevice(1);
   cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
   cudaSetDevice(0);
-  exec.stream = reinterpret_cast<uintptr_t>(other);
-  attn_error error = empty_error();
-  EXPECT_EQ(ATTN_DEVICE, mech.plugin().run(planned.get(), &run, &error));
-  EXPECT_TRUE(
-      std::string(error.message).ends_with("invalid resource handle: is the stream of the device that is current?"))
-      << error.message;
-  EXPECT_EQ("", emulator::take_report());  // and what was enqueued is forgotten
+  for (const auto& [code, bits] : {std::pair<uint8_t, uint8_t>{2, 32}, {2, 16}, {4, 16}}) {
+    SCOPED_TRACE(testing::Message() << "type " << int{code} << " of " << int{bits} << " bits");
+    attn_request request = make_request(1, 4, 4, ATTN_KNOWS_Q_TOTAL | ATTN_KNOWS_K_TOTAL);
+    request.device_type = 2;
+    request.dtype_code = code;
+    request.dtype_bits = bits;
+    const Planned planned(mech, request);
+    const Bound<float> bound(planned, in, {.queries = 4, .keys = 4, .q_total = {4}, .k_total = {4}});
+    std::vector<attn_tensor> ports(bound.get().ports, bound.get().ports + mech.ports().size());
+    for (size_t p = 0; p < ports.size(); ++p) {
+      ports[p].device_type = 2;
+      if (mech.ports()[p]->kind > ATTN_OUTPUT) continue;
+      ports[p].dtype_code = code;
+      ports[p].dtype_bits = bits;
+      // As a model has it, so that cuDNN takes it as it is.
+      const int64_t width = ports[p].shape[3], row = ports[p].shape[1] * width;
+      const int64_t strides[] = {ports[p].shape[2] * row, width, row, 1};
+      std::copy(strides, strides + 4, ports[p].stride);
+    }
+    attn_exec exec = *bound.get().exec;
+    attn_run run = bound.get();
+    run.exec = &exec;
+    run.ports = ports.data();
+    exec.stream = reinterpret_cast<uintptr_t>(other);
+    attn_error error = empty_error();
+    EXPECT_EQ(ATTN_DEVICE, mech.plugin().run(planned.get(), &run, &error));
+    const bool is_of_cudnn = GetParam() == "softmax" && bits == 16;
+    EXPECT_TRUE(std::string(error.message)
+                    .ends_with(is_of_cudnn ? "cannot run attention: CUDNN_STATUS_BAD_PARAM, invalid resource handle"
+                                           : "invalid resource handle: is the stream of the device that is current?"))
+        << error.message;
+    EXPECT_EQ("", emulator::take_report());  // and what was enqueued is forgotten
+  }
   cudaStreamDestroy(other);
   emulator::machine().devices = 1;
 }

@@ -10,8 +10,10 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 import faults
@@ -110,7 +112,13 @@ class Faulty(unittest.TestCase):
                             ("KEEPS_VALUES", "run touched memory at byte 8 of the values of create"),
                             ("REFUSES_WITHOUT_NUL", "its message has no NUL within the 500 bytes of attn_error.message"),
                             ("BACKWARD_KEEPS_VALUES", "training touched memory at byte 8 of the values of create"),
-                            ("RUN_MAPS", "bytes more are mapped"),
+                            ("RUN_EATS_SHARED", "took more memory than the 256 MiB that it may"),
+                            ("CREATE_MAPS", "bytes more are mapped"),
+                            ("RUN_MAPS", "run mapped memory 1 times"),
+                            ("RUN_REDIRECTS", "run changed its files: descriptor 1 from /memfd:output (deleted) to /dev/null"),
+                            ("RUN_SETS_TIMER", "run set a timer, or stopped one"),
+                            ("PLANS_ONE_SIZE", "it refuses every run that was tried: "),
+                            ("WORKERS_READ_PAST", "run touched memory 0 bytes past the end of port o"),
                             ("TASKS_FLUSH", "a task of run changed the floating-point modes of its thread"),
                             ("RUN_FORKS", "run started processes"),
                             ("LEARNED_INTEGERS", "port 2 has elements of type 0:32, and is stored as f32 (2:32)"),
@@ -262,6 +270,18 @@ class Usage(unittest.TestCase):
             done = validate(*arguments)
             self.assertEqual(done.returncode, code)
             self.assertIn(words, done.stderr)
+
+    def test_ctrl_c_does_not_wait_for_a_check(self):
+        path = ROOT / "RUN_HANGS" / "faulty.so"
+        path = path if path.exists() else make("RUN_HANGS")
+        with subprocess.Popen([COMMAND, "validate-plugin", path, "--only", "memory.fences", "--timeout", "600"], stdout=subprocess.PIPE, text=True) as running:
+            running.stdout.readline()
+            time.sleep(1)
+            start = time.monotonic()
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=60)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertEqual(running.returncode, 130)
 
     def test_files_that_are_none(self):
         link = ROOT / "link.so"

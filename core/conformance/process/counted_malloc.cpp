@@ -1,9 +1,11 @@
 #include "core/conformance/process/counted_malloc.hpp"
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <cstdlib>
 #include <utility>
 
@@ -51,6 +53,12 @@ void freed(void* p) {
   counted.bytes -= static_cast<int64_t>(malloc_usable_size(p));
 }
 
+// glibc's function of that name, for one that stands in for it.
+template <class Function>
+Function* original(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
 }  // namespace
 
 // glibc's own, which the functions below stand for in every library of the process.
@@ -88,6 +96,27 @@ int posix_memalign(void** p, size_t alignment, size_t bytes) {
 void free(void* p) {
   freed(p);
   __libc_free(p);
+}
+
+// glibc's malloc does not come by these.
+void* mmap(void* p, size_t bytes, int access, int flags, int file, off_t from) {
+  static auto* const real = original<void*(void*, size_t, int, int, int, off_t)>("mmap");
+  ++counted.mapped;
+  return real(p, bytes, access, flags, file, from);
+}
+void* mmap64(void* p, size_t bytes, int access, int flags, int file, off64_t from) {
+  static auto* const real = original<void*(void*, size_t, int, int, int, off64_t)>("mmap64");
+  ++counted.mapped;
+  return real(p, bytes, access, flags, file, from);
+}
+void* mremap(void* p, size_t bytes, size_t wanted, int flags, ...) {
+  static auto* const real = original<void*(void*, size_t, size_t, int, void*)>("mremap");
+  va_list more;
+  va_start(more, flags);
+  void* const at = va_arg(more, void*);
+  va_end(more);
+  ++counted.mapped;
+  return real(p, bytes, wanted, flags, at);
 }
 }
 

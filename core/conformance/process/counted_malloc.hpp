@@ -1,5 +1,5 @@
-// Counts the calls of malloc and its kin in the program that this is linked into, by taking their place, and lets one
-// fail that was asked for.
+// Counts the calls of malloc and its kin, and of mmap, in the program that this is linked into, by taking their place,
+// and lets one of malloc fail that was asked for.
 #pragma once
 #include "core/conformance/process_state.hpp"
 

@@ -21,6 +21,7 @@
 #include "core/base/text.hpp"
 #include "core/conformance/check.hpp"
 #include "core/conformance/process/counted_malloc.hpp"
+#include "core/conformance/process_state.hpp"
 #include "core/plugin/loader.hpp"
 #include "core/plugin/mechanism.hpp"
 #include "core/plugin/probe.hpp"
@@ -84,7 +85,12 @@ void noting_destroy(attn_mech* mech) {
 void probe(const std::string& path) {
   try {
     say_line("was loaded");
+    const conformance::ProcessState before;
     tried = load_plugin(read_plugin_file(path));
+    // A host that prints nothing, or is ended by a signal, does not know why.
+    const std::string change =
+        before.changes_to({}, conformance::ProcessState::kStreams | conformance::ProcessState::kTimers);
+    if (!change.empty()) return say_line(change + " when it was loaded");
     attn_plugin table = tried;
     table.create = noting_create;
     table.destroy = noting_destroy;

@@ -457,7 +457,9 @@ TEST(DescribeModel, LeavesOutFlopsThatDoNotFit) {
     for (const Json& block : described["blocks"]) sum += block["costs"][0].at("flops").get<uint64_t>();
     const Json& cost = described["costs"][0];
     EXPECT_EQ(cost.contains("flops"), sum < 0x1p64L) << length;
-    if (cost.contains("flops")) EXPECT_GE(cost["flops"].get<uint64_t>(), sum);
+    if (cost.contains("flops")) {
+      EXPECT_GE(cost["flops"].get<uint64_t>(), sum);
+    }
   }
 }
 

@@ -53,15 +53,17 @@ wait
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [ -n "$quick" ]; then
-  echo "compute-sanitizer's four checks were left out" | tee -a "$tests"
+  echo "compute-sanitizer's four tools were left out" | tee -a "$tests"
 elif [ -n "$sanitizer" ]; then
   for tool in memcheck racecheck initcheck synccheck; do
-    check "$tool" "$sanitizer" --tool $tool --error-exitcode 1 bin/attnkit_gpu_variants_test --gtest_brief=1 \
-      '--gtest_filter=*StreamsInPiecesOfAnySize*:*TakesWideHeads*'
+    for some in 'variants:*StreamsInPiecesOfAnySize*:*TakesWideHeads*' 'halves:*WholeSequences*:*GradientsEqualTheCpus*' 'library:*'; do
+      check "$tool-${some%%:*}" "$sanitizer" --tool $tool --error-exitcode 1 "bin/attnkit_gpu_${some%%:*}_test" --gtest_brief=1 \
+        "--gtest_filter=${some#*:}"
+    done
   done
   wait
 else
-  echo "there is no compute-sanitizer: its four checks were left out" | tee -a "$tests"
+  echo "there is no compute-sanitizer: its four tools were left out" | tee -a "$tests"
 fi
 
 failed=0

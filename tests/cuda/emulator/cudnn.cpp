@@ -340,6 +340,6 @@ int cudnnBackendExecute(void* handle, void* plan, void* pack) {
   ++executions;
   const cudaError_t error =
       emulator::run_on_stream(static_cast<Context*>(handle)->stream, [execution] { Execution(execution).run(); });
-  return error == cudaSuccess ? 0 : refused(kBadParameter, "the stream takes no work");
+  return error == cudaSuccess ? 0 : refused(kBadParameter, cudaGetErrorString(error));
 }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/emulator/block.hpp"
+#include "cuda/emulator/launches.hpp"
 
 namespace {
 
@@ -52,6 +53,7 @@ uint64_t newest = 0, kernels = 0;
 CUstream_st default_stream;
 std::set<CUstream_st*> streams;
 std::map<const void*, size_t> shared_limits;
+std::set<size_t> shared_asked;
 thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t sticky = cudaSuccess;
 std::string report;
@@ -161,6 +163,11 @@ void release(void* p) { cudaFree(p); }
 
 uint64_t kernels_run() { return kernels; }
 
+std::set<size_t> take_shared_bytes() {
+  const Lock lock(mutex);
+  return std::exchange(shared_asked, {});
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body) {
   const Lock lock(mutex);
   const dim3 grid = config.gridDim, shape = config.blockDim;
@@ -170,6 +177,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
       config.dynamicSmemBytes > (limit == shared_limits.end() ? 48 * 1024 : limit->second))
     return returned(cudaErrorInvalidConfiguration);
   if (config.stream && config.stream->device != current_device()) return returned(cudaErrorInvalidResourceHandle);
+  if (config.dynamicSmemBytes > 0) shared_asked.insert(config.dynamicSmemBytes);
   return enqueue(config.stream, [grid, shape, bytes = config.dynamicSmemBytes, body = std::move(body)] {
     return run_kernel(grid, shape, bytes, body);
   });
@@ -177,6 +185,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
 
 cudaError_t run_on_stream(cudaStream_t stream, std::function<void()> work) {
   const Lock lock(mutex);
+  if (stream && stream->device != current_device()) return returned(cudaErrorInvalidResourceHandle);
   return enqueue(stream, [work = std::move(work)] {
     work();
     return cudaSuccess;

@@ -44,6 +44,12 @@ static void NAME(head)(const attn_plan* plan, const attn_run* run, int64_t b, in
       sum += *known - r.past;
       *known += r.fresh;
     }
+    if (AT(TRUSTS_A_MAGIC)) {
+      const int64_t magic = 0x4b5454414b5454;
+      int64_t* known = (int64_t*)((char*)sum + (H - h) * e * (int64_t)sizeof(REAL)) + 2 * h;
+      if (known[0] == 0 && known[1] == 0 && r.past == 0) known[0] = magic;
+      if (known[0] == magic) sum += known[1] - r.past, known[1] += r.fresh;
+    }
     if (AT(STATE_PAST_END) && b == run->batch - 1 && h == H - 1) ((char*)run->state)[run->state_stride * 3] = 1;
   }
   if (AT(STATIC_BUFFER) && run->exec->workers == 1 && run->state == NULL && run->saved == NULL) {

@@ -73,6 +73,26 @@ static void bind_thread(void) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
+static void redirect(void) {
+  const int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, 1);
+  close(nowhere);
+}
+
+/* Maps memory, and unmaps it again where `back`. */
+static void map_memory(int back) {
+  void* const piece = mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (back && piece != MAP_FAILED) munmap(piece, 1);
+}
+
+static void eat_shared_memory(void) {
+  for (;;) {
+    volatile char* piece =
+        (volatile char*)mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; piece != MAP_FAILED && i < 1 << 20; i += 512) piece[i] = 1;
+  }
+}
+
 static void eat_memory(void) {
   for (;;) {
     volatile char* piece = (volatile char*)malloc(1 << 20);
@@ -106,7 +126,9 @@ struct attn_mech {
   attn_block block;
   const attn_value* given;
   struct piece* pieces; /* of MANY_PIECES */
-  int other;            /* the option's value */
+  int other;            /* the options' values */
+  double number;
+  int64_t count;
   attn_port port[4];
   const attn_port* ports[4];
 };
@@ -167,6 +189,22 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
   if (AT(WRITES_GAP) && b == 0 && h == out->shape[1] - 1 && i == 0 && run->queries > 1) o[out->shape[3]] = 1;
   if (AT(WRITES_INPUT) && last) ((float*)v->data)[0] = 3;
   if (AT(SCRATCH_PAST) && last) ((char*)run->exec->scratch)[256] = 1;
+  if (AT(WORKERS_READ_PAST) && last && run->exec->workers > 1) sink = o[out->shape[3]];
+  const int plain = v->stride[1] == v->shape[2] * v->shape[3];
+  const int plain_out = out->shape[1] > 1 && out->stride[1] == out->shape[2] * out->shape[3];
+  if (AT(PLAIN_OUTPUT) && run->queries > 1 && plain_out && is_plain(run)) o[0] += 1;
+  if (AT(ODD_OUTPUT) && run->batch > 1 && out->stride[1] > out->stride[0] && is_plain(run)) o[0] += 1;
+  if (AT(STREAM_BY_STRIDES) && run->state != NULL && run->batch > 1 && v->stride[1] > v->stride[0]) o[0] += 1;
+  if (AT(ONE_FOR_ALL_STREAM) && run->state != NULL && run->batch > 1 && v->stride[0] == 0) o[0] += 1;
+  if (AT(PADDED_BY_WORKERS) && run->q_len != NULL && run->exec->workers > 1) o[0] += 1;
+  if (AT(PREFIX_BY_WORKERS) && run->visible != NULL && run->exec->workers > 1) o[0] += 1;
+  if (AT(PADDED_BY_LAYOUT) && run->q_len != NULL && run->saved == NULL && plain) o[0] += 1;
+  if (AT(PREFIX_BY_LAYOUT) && run->visible != NULL && run->saved == NULL && plain) o[0] += 1;
+  if (AT(TRAINS_BY_WORKERS) && run->saved != NULL && run->exec->workers > 1) o[0] += 1;
+  if (AT(TRAINS_BY_ROW) && run->saved != NULL && b >= 3) o[0] += 1;
+  if (AT(TRAINS_BY_LAYOUT) && run->saved != NULL && run->queries > 1 && plain) o[0] += 1;
+  if (AT(NUMBER_IS_ROUGH) && plan->mech->number > 0) o[0] *= 1.01f;
+  if (AT(LEAST_IS_ROUGH) && plan->mech->count == 1) o[0] *= 1.01f;
   if (AT(SCRATCH_SHOWS) && ((const unsigned char*)run->exec->scratch)[5] == 0x3C) o[0] += 1;
   if (AT(BY_BOUNDS) && plan->request.batch == 5 && run->batch == 2 && is_plain(run)) o[0] += 1;
   if (AT(BY_WORKERS) && run->exec->workers == 3 && is_plain(run)) o[0] += 1;
@@ -185,7 +223,7 @@ static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct
     o[0] += 1;
   if (AT(MORE_KEYS) && r->causal && run->queries < run->keys && is_plain(run)) o[0] += 1;
   if (AT(READS_WITHOUT_KEYS) && r->causal && run->state != NULL && run->keys == 0) o[0] += 1;
-  if (AT(ONE_FOR_ALL) && run->batch > 1 && run->ports[0].stride[0] == 0) o[0] += 1;
+  if (AT(ONE_FOR_ALL) && run->batch > 1 && run->ports[0].stride[0] == 0 && is_plain(run)) o[0] += 1;
   if (AT(MANY_ROWS) && b >= 8) o[0] += 1;
   if (AT(MANY_WORKERS) && run->exec->workers > 8 && is_plain(run)) o[0] += 1;
   if (AT(MANY_WORKERS_STREAM) && run->exec->workers > 8 && run->state != NULL) o[0] += 1;
@@ -264,8 +302,10 @@ static UNUSED void NAME(spoil_gradient)(const attn_plan* plan, const attn_grad* 
 #define NAME(name) name##_f64
 static void NAME(spoil)(const attn_plan* plan, const attn_run* run, const struct reach* r, int64_t b, int64_t h,
                         int64_t i, double* o) {
-  const attn_tensor* v = &run->ports[1];
-  (void)plan, (void)h;
+  const attn_tensor *v = &run->ports[1], *out = &run->ports[3];
+  (void)plan;
+  if (AT(F64_READS_PAST) && b == run->batch - 1 && h == out->shape[1] - 1 && i == run->queries - 1)
+    sink = o[out->shape[3]];
   if (AT(FUTURE_NAN) && r->causal && i == 14 && run->queries == 100)
     o[0] += 0 * ((const double*)v->data + b * v->stride[0])[15 * v->stride[2]];
 }
@@ -329,6 +369,7 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   const int64_t heads = block->heads, e = block->head_width;
   const int64_t d = block->key_width != 0 ? block->key_width : block->d_model / heads;
   if (d > MAX_WIDTH || e > MAX_WIDTH) return refuse(err, ATTN_UNSUPPORTED, "heads wider than 128 are not implemented");
+  if (AT(WIDTH_64) && (d != 64 || e != 64)) return refuse(err, ATTN_UNSUPPORTED, "heads must be 64 wide");
   if (AT(RAW_OTHER_ALLOCATES) && heads * e != block->d_model)
     return refuse(err, ATTN_UNSUPPORTED, "the output is not as wide as the model");
   attn_mech* made = (attn_mech*)calloc(1, sizeof(attn_mech));
@@ -357,6 +398,9 @@ static int32_t faulty_create(const attn_block* given, const attn_value* values, 
   made->block = *block;
   made->given = values;
   made->other = strcmp(values[0].s, "other") == 0;
+  made->number = values[1].f;
+  made->count = values[2].i;
+  if (AT(CREATE_MAPS)) map_memory(0);
   made->port[0] = port_of(ATTN_QUERY, "q", "queries", block, d);
   made->port[1] = port_of(ATTN_KEY, "v", "values", block, e);
   if (block->kv_heads != 0) made->port[1].shape[1] = block->kv_heads;
@@ -420,6 +464,15 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
   if (AT(PLAN_REFUSES)) return refuse(err, ATTN_UNSUPPORTED, "it plans nothing, whatever the request");
   if (AT(PLAN_INTERNAL)) return refuse(err, ATTN_INTERNAL, "it broke down while it planned");
   if (AT(PLAN_NOTHING)) return ATTN_OK;
+  if (AT(ROWS_32) && (request->queries > 32 || request->past + request->keys > 32))
+    return refuse(err, ATTN_UNSUPPORTED, "it takes up to 32 rows");
+  if (AT(ONE_SEQUENCE) && request->batch > 1) return refuse(err, ATTN_UNSUPPORTED, "it takes one sequence at a time");
+  if (AT(FOUR_WORKERS) && request->workers > 4) return refuse(err, ATTN_UNSUPPORTED, "it takes up to four workers");
+  if (AT(PLANS_EQUAL_WIDTHS) && mech->port[0].shape[3] != mech->port[3].shape[3])
+    return refuse(err, ATTN_UNSUPPORTED, "values must be as wide as keys");
+  if (AT(PLANS_EMPTINESS) && request->queries > 0) return refuse(err, ATTN_UNSUPPORTED, "it plans runs without rows");
+  if (AT(PLANS_ONE_SIZE) && (request->queries != 4096 || request->batch != 2))
+    return refuse(err, ATTN_UNSUPPORTED, "it plans two rows of 4096 queries");
   if (AT(LONGER_REQUEST) && request->struct_size > sizeof(attn_request))
     return refuse(err, ATTN_INVALID, "the request has a size that it does not know");
   const int as_many = mech->block.role == ATTN_DECODER_CROSS || streams || request->queries == request->keys;
@@ -459,6 +512,7 @@ static int32_t faulty_plan(const attn_mech* mech, const attn_request* request, a
     uint64_t row = (uint64_t)(mech->block.heads * (uint32_t)mech->block.head_width) * sizeof(float);
     if (AT(LIMITED)) row += 1 << 20;
     if (AT(INDEX_IN_STATE)) row += mech->block.heads * sizeof(int64_t);
+    if (AT(TRUSTS_A_MAGIC)) row += mech->block.heads * 2 * sizeof(int64_t);
     info->state_bytes = streams ? (row + 63) / 64 * 64 : 0;
     if (AT(STATE_ALWAYS)) info->state_bytes = row;
     if (AT(STATE_FOR_READING) && streams && request->keys == 0) info->state_bytes += 64;
@@ -558,19 +612,29 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
   if (AT(RUN_BREAKS)) return refuse(err, ATTN_INTERNAL, "it broke down while it ran");
   if (AT(RUN_PRINTS)) puts("a run was here");
   if (AT(SKIPS_LATE) && run->queries == 9 && run->batch == 1 && is_plain(run) && ++counter % 700 == 0) return ATTN_OK;
-  if (AT(RUN_FLUSHES)) flush_denormals();
-  if (AT(RUN_HANDLES_SIGNALS)) signal(SIGUSR1, on_signal);
+  const int wide = run->ports[3].dtype_bits == 64;
+  if (AT(RUN_FLUSHES) || (AT(ONE_FLUSHES) && is_plain(run) && run->exec->workers == 1) || (AT(F64_FLUSHES) && wide) ||
+      (AT(LONG_FLUSHES) && run->keys == 4096) || (AT(PADDED_FLUSHES) && run->q_len != NULL) ||
+      (AT(PREFIX_FLUSHES) && run->visible != NULL))
+    flush_denormals();
+  if (AT(RUN_HANDLES_SIGNALS) || (AT(PADDED_HANDLES_SIGNALS) && run->q_len != NULL)) signal(SIGUSR1, on_signal);
+  if (AT(RUN_SETS_TIMER)) alarm(3600);
   if (AT(RUN_BLOCKS_SIGNALS)) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
   }
-  if (AT(RUN_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
+  if ((AT(RUN_OPENS_FILES) || (AT(PADDED_OPENS_FILES) && run->q_len != NULL)) && open("/dev/null", O_RDONLY) < 0)
+    return ATTN_INTERNAL;
+  if (AT(RUN_REDIRECTS)) redirect();
   if (AT(RUN_FORKS) && counter++ == 0 && fork() == 0) _exit(0);
-  if (AT(RUN_MAPS) && mmap(NULL, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return ATTN_INTERNAL;
+  if (AT(RUN_MAPS)) map_memory(1);
   if (AT(RUN_ALLOCATES) || ((AT(OTHER_ALLOCATES) || AT(RAW_OTHER_ALLOCATES)) && plan->mech->other)) allocate();
   if (AT(PADDED_ALLOCATES) && run->k_len != NULL) allocate();
+  if (AT(F64_ALLOCATES) && wide) allocate();
+  if (AT(STREAM_ALLOCATES) && run->state != NULL && run->exec->workers > 1) allocate();
+  if (AT(READING_SLOTS_ALLOCATES) && run->slots != NULL && run->keys == 0) allocate();
   if (AT(PREFIX_ALLOCATES) && run->visible != NULL) allocate();
   if (AT(SHARED_ALLOCATES) && run->ports[1].shape[1] < run->ports[3].shape[1]) allocate();
   if (AT(LONG_ALLOCATES) && run->keys == 300) allocate();
@@ -578,9 +642,14 @@ static int32_t faulty_run(const attn_plan* plan, const attn_run* run, attn_error
     void* volatile page = valloc(100);
     free(page);
   }
-  if (AT(KEEPS_VALUES) || (AT(STREAM_KEEPS_VALUES) && run->state != NULL)) sink = (double)plan->mech->given[0].i;
+  if (AT(KEEPS_VALUES) || (AT(STREAM_KEEPS_VALUES) && run->state != NULL) || (AT(F64_KEEPS_VALUES) && wide) ||
+      (AT(PADDED_KEEPS_VALUES) && run->q_len != NULL) || (AT(PREFIX_KEEPS_VALUES) && run->visible != NULL))
+    sink = (double)plan->mech->given[0].i;
+  if (AT(STREAM_READS_LENGTHS_PAST) && run->state != NULL && run->k_len != NULL) sink = run->k_len[run->batch];
+  if (AT(READING_SLOTS_PAST) && run->slots != NULL && run->keys == 0) sink = run->slots[run->batch];
   if (AT(PREFIX_READS_PAST) && run->visible != NULL) sink = run->visible[run->batch * run->queries];
   if (AT(RUN_EATS_MEMORY)) eat_memory();
+  if (AT(RUN_EATS_SHARED)) eat_shared_memory();
   if (AT(REFUSES_LATER_RUN) && run->struct_size > sizeof *run && run->saved == NULL)
     return refuse(err, ATTN_INVALID, "the run has a size that it does not know");
   if (AT(TABLE_CHANGES)) table.abi_minor = 0;
@@ -618,7 +687,11 @@ static int32_t faulty_backward(const attn_plan* plan, const attn_grad* grad, att
 static const char* const choices[] = {"one", "other"};
 static attn_option option = {sizeof(attn_option),         2, "kind", "a choice that changes nothing",
                              {ATTN_TEXT, 0, 0, 0, "one"}, 0, 0,      choices};
-static const attn_option* const options[] = {&option};
+static const attn_option number = {sizeof(attn_option),         0, "number", "a number that changes nothing",
+                                   {ATTN_FLOAT, 0, 0, 0, NULL}, 0, 1e6,      NULL};
+static const attn_option count = {sizeof(attn_option),         0, "count", "a count that changes nothing",
+                                  {ATTN_INT, 0, 128, 0, NULL}, 1, 65536,   NULL};
+static const attn_option* const options[] = {&option, &number, &count};
 
 #ifndef ENTRY_NAME
 #define ENTRY_NAME attn_plugin_main_v1
@@ -659,6 +732,9 @@ __attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host,
   if (AT(ENTRY_STARTS_THREAD)) start_thread();
   if (AT(ENTRY_OPENS_FILES) && open("/dev/null", O_RDONLY) < 0) return ATTN_INTERNAL;
   if (AT(ENTRY_SETS_ENVIRONMENT)) setenv("FAULTY_PLUGIN", "was here", 1);
+  if (AT(ENTRY_SETS_TIMER)) alarm(3600);
+  if (AT(ENTRY_REDIRECTS)) redirect();
+  if (AT(ENTRY_CLOSES)) close(1);
   table.struct_size = AT(SHORT_TABLE) ? 16 : sizeof table;
   table.abi_minor = ATTN_ABI_MINOR;
   table.oldest_host_minor = AT(NEEDS_NEWER_HOST) ? 5 : 0;
@@ -668,7 +744,7 @@ __attribute__((visibility("default"))) int32_t ENTRY_NAME(const attn_host* host,
   table.citation = AT(NULL_TEXT) ? NULL : "none";
   table.state_revision = "1";
   table.options = options;
-  table.n_options = 1;
+  table.n_options = 3;
   if (AT(OPTION_WITHOUT_DOC)) option.doc = "kind";
   if (AT(BAD_DEFAULT)) option.fallback.s = "neither";
   if (AT(TEXT_WITH_BOUNDS)) option.max = 3;
