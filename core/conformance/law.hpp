@@ -36,8 +36,8 @@ struct Place {
 // One of each of these roles, then the random ones.  salt: each check has places of its own.
 std::vector<Place> places_of(const Trial& trial, const std::string& salt, uint32_t roles, Draws draws = Draws::options);
 
-// Where a place is refused, these are tried: the same with E = D, as outputs that are added as they are have the width
-// of the model, and four heads of 64, the block that every mechanism should take.
+// Tried in place of one that is refused: the same with E = D, as outputs that are added as they are have the width of
+// the model, and four heads of 64, the block that every mechanism should take.
 std::vector<Place> instead_of(const Place& place);
 
 // Calls act(t) for each t below n, each in a thread of its own, all of which begin together.  Throws Violation.

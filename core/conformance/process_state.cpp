@@ -36,7 +36,7 @@ std::string signals() {
   return out;
 }
 
-// What is set, not the time that is left of it.
+// Timers that are set; not the time that is left of them.
 std::string timers() {
   std::string out;
   for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
