@@ -103,7 +103,8 @@ class Launch(LaunchTest):
 
     def test_a_trial_that_is_answered_with_garbage_is_run_elsewhere(self):
         once = f"mkdir {shlex.quote(str(self.folder / 'once'))} 2>/dev/null"
-        garbled = self.worker("garbled") + f" | awk 'NR == 3 && !system(\"{once}\") {{ print \"garbage\"; fflush(); next }} {{ print; fflush() }}'"
+        reply = f"""n=$((n + 1)); if [ $n = 3 ] && {once}; then echo garbage; else printf '%s\\n' "$line"; fi"""
+        garbled = f"{self.worker('garbled')} | while IFS= read -r line; do {reply}; done"
         said = self.launch(garbled, "env")
         self.check_same_qualities()
         host = self.hosts()[garbled]
