@@ -164,7 +164,7 @@ Exit validate_plugin_command(const Arguments& arguments) {
                                        : Outcome{check.name, "not applicable", "without " + stopped});
     const Outcome& o = outcomes.back();
     ++counts[o.verdict];
-    // What could have been tried here, and was not, is said as well.
+    // A check that could have been tried here, and was not, is said as well.
     const bool says = (check.gates && stopped.empty()) || o.reason.starts_with("no copy of its file");
     if (!arguments.json() && (o.verdict != "not applicable" || says)) print(line_of(o));
     if (check.gates && (o.verdict == "failed" || o.verdict == "not applicable") && stopped.empty())
