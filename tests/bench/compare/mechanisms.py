@@ -3,7 +3,7 @@
     ATTNKIT=build/bin/attnkit python3 tests/bench/compare/mechanisms.py [--length 128,1024,4096] [--threads 1,2] [--form causal,full] [--mechanism relu,leap]
 
 The command times a mechanism in turns with softmax, and in the same process the multiply-adds that the threads can do in registers; flops are
-those that the mechanism states.  A mechanism that has no such form (its own error says why) is left out.
+those that the mechanism states.  A mechanism that has no such form (its own error says why) is left out; bigbird's table of blocks is for the longest.
 """
 
 import json
@@ -26,7 +26,8 @@ def main():
                 case = {"mechanism": mechanism, "form": form, "threads": threads}
                 if case in lines:
                     continue
-                done = subprocess.run([os.environ["ATTNKIT"], "bench", "--block", mechanism, "--role", ROLES[form], "--threads", str(threads),
+                table = ["--options", f"length = {max(options.length)}"] if mechanism == "bigbird" else []
+                done = subprocess.run([os.environ["ATTNKIT"], "bench", "--block", mechanism, "--role", ROLES[form], "--threads", str(threads), *table,
                                        "--length", ",".join(map(str, options.length)), "--json"], capture_output=True, text=True)
                 if done.returncode:
                     print(f"{mechanism}, {form}: {done.stderr.strip()}", flush=True)
