@@ -156,7 +156,7 @@ void scratch(Law& law) {
   Inputs in = law.inputs(law.drawn(2, 1, 4), law.length(33));
   Call call;
   call.scratch_fill = 0;
-  const Array zeros = law.may_refuse([&] { return law.whole(in, call); });
+  const Array zeros = law.whole(in, call);
   for (const int fill : {0xFF, 0x7F, 0x3C}) {
     call.scratch_fill = fill;
     hold(same_bits(zeros, law.whole(in, call)), "scratch of bytes {:#x} gives other bits than one of zeros", fill);
