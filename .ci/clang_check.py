@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -34,6 +35,11 @@ def arguments(command):
     return kept + ["-O0", "-Werror", "-Wno-pragma-system-header-outside-header"], header
 
 
+def files_of(source):
+    """The files that a source of the build compiles as one; here each is compiled by itself, as it must be able to."""
+    return re.findall(r'^#include "(.*)"$', pathlib.Path(source).read_text(), re.M) if "/Unity/" in source else [source]
+
+
 def compile(arguments):
     return subprocess.run(["clang++", *arguments], capture_output=True, text=True)
 
@@ -42,8 +48,9 @@ def main():
     build = pathlib.Path(sys.argv[1])
     sources = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if entry["file"].startswith(FOLDERS) and entry["file"].endswith(".cpp") and "_test." not in entry["file"]:
-            sources[entry["file"]] = arguments(entry["command"])
+        for file in files_of(entry["file"]):
+            if file.startswith(FOLDERS) and file.endswith(".cpp") and "_test." not in file:
+                sources[file] = arguments(entry["command"])
     flags, header = next(s for name, s in sources.items() if "/core/session/" in name)
     paths = [f'-DATTNKIT_{name}=""' for name in ("SOURCE_DIR", "PLUGIN_FOLDER", "FAKE_PLUGINS")]
     sources |= {str(f): ([*flags, *paths], header) for f in (SOURCE / "tests/fuzz").glob("*.cpp")}

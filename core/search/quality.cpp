@@ -10,13 +10,13 @@
 namespace attnkit::core::search {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-double ratio(double part, double whole) { return whole == 0 ? kNaN : part / whole; }
+double ratio(double part, double whole) { return whole == 0 ? kUndefined : part / whole; }
 
 // Half the 95 % interval of (sum of y) / (sum of x) over examples, from their sums of squares and products.
 double half_width(const QualitySums& sums, double y, double y_squared, double y_tokens) {
-  if (sums.examples < 2 || sums.tokens == 0) return kNaN;
+  if (sums.examples < 2 || sums.tokens == 0) return kUndefined;
   const double n = static_cast<double>(sums.examples), tokens = static_cast<double>(sums.tokens), r = y / tokens;
   const double residual = y_squared - 2 * r * y_tokens + r * r * sums.tokens_squared;
   // Cancellation may leave a little less than nothing; std::max would turn a NaN into 0 with its arguments swapped.
@@ -55,7 +55,8 @@ void to_json(nlohmann::json& json, const QualitySums& sums) {
 
 void from_json(const nlohmann::json& json, QualitySums& sums) {
   for (const auto& [name, member] : counts) json.at(name).get_to(sums.*member);
-  for (const auto& [name, member] : products) sums.*member = json.at(name).is_null() ? kNaN : json[name].get<double>();
+  for (const auto& [name, member] : products)
+    sums.*member = json.at(name).is_null() ? kUndefined : json[name].get<double>();
 }
 
 double value_of(Metric metric, const QualitySums& sums) {
@@ -70,19 +71,19 @@ double value_of(Metric metric, const QualitySums& sums) {
 Interval interval_of(Metric metric, const QualitySums& sums) {
   // Of one token each, as classes are, examples are right or wrong as well.
   if (metric == Metric::exact || (metric == Metric::accuracy && sums.tokens == sums.examples)) {
-    if (sums.examples == 0) return {kNaN, kNaN};
+    if (sums.examples == 0) return {kUndefined, kUndefined};
     const Interval share = wilson(sums.exact, sums.examples);
     return {100 * share.low, 100 * share.high};
   }
   const double value = value_of(metric, sums);
   if (metric == Metric::accuracy) {
     const double half = 100 * half_width(sums, static_cast<double>(sums.right), sums.right_squared, sums.right_tokens);
-    return std::isnan(half) ? Interval{kNaN, kNaN}
+    return std::isnan(half) ? Interval{kUndefined, kUndefined}
                             : Interval{std::max(value - half, 0.0), std::min(value + half, 100.0)};
   }
   const double half = half_width(sums, sums.nll, sums.nll_squared, sums.nll_tokens);
   if (metric == Metric::cosine)
-    return std::isnan(half) ? Interval{kNaN, kNaN}
+    return std::isnan(half) ? Interval{kUndefined, kUndefined}
                             : Interval{std::max(value - half, -1.0), std::min(value + half, 1.0)};
   return {value / std::exp(half), value * std::exp(half)};
 }

@@ -62,7 +62,7 @@ constexpr Command worker_command = {"search-worker",
                                     "answers the trials of attnkit search"};
 
 // A title and two columns: options and their meanings.
-std::string options_text(const char* title, const Options& options) {
+std::string options_table(const char* title, const Options& options) {
   if (options.empty()) return "";
   Table table({title, ""});
   for (const Option& o : options) {
@@ -79,13 +79,13 @@ std::string main_help() {
   std::string out = std::string(about) + "\n\n";
   out += "usage: attnkit SUBCOMMAND [ARGUMENT] [OPTION ...]\n\nSubcommands:\n";
   for (const Command& c : all_commands) out += fmt::format("  {:<10} {}\n", c.name, c.summary);
-  out += options_text("Options of every subcommand:", global_options);
+  out += options_table("Options of every subcommand:", global_options);
   return out + "\nExit status: " + exit_statuses + "  \"attnkit SUBCOMMAND --help\" tells more.\n";
 }
 
 std::string help_of(const Command& c) {
-  return fmt::format("usage: attnkit {}\n\n{}\n{}{}", c.synopsis, c.summary, options_text("Options:", options_of(c)),
-                     options_text("Options of every subcommand:", global_options));
+  return fmt::format("usage: attnkit {}\n\n{}\n{}{}", c.synopsis, c.summary, options_table("Options:", options_of(c)),
+                     options_table("Options of every subcommand:", global_options));
 }
 
 Exit print_help(bool json, const std::string& text) {

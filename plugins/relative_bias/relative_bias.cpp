@@ -7,10 +7,10 @@
 //   o_i = sum_j p_ij v_j,   p_ij = exp(s_ij - max_j s_ij) / sum_j exp(s_ij - max_j s_ij),
 //   s_ij = scale Q_i . K_j + B[bucket(j - i)][h]
 //
-// Each query walks its visible keys by itself, so nothing depends on the chunking.  Cost per head: 2 N M (D+E) + 6 N M
-// flops, half of it when causal; the state is the cache of keys and values, [position][head][D + E] floats.
-#include <attnkit/kernels/attend.hpp>
-#include <attnkit/kernels/attend_gradient.hpp>
+// A few queries walk their visible keys one by one; more of them go together over blocks of keys, whose biases stand
+// in a row by distance, made once for a block of queries.  Cost per head: 2 N M (D+E) + 6 N M flops, half of it when
+// causal; the state is the cache of keys and values, [position][head][D + E] floats.
+#include <attnkit/kernels/attend_blocks.hpp>
 #include <attnkit/kernels/random.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
@@ -20,6 +20,7 @@
 
 namespace {
 
+using attnkit::Layout;
 using attnkit::Sight;
 namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
@@ -41,10 +42,10 @@ class Buckets {
       of_.push_back(std::min(bucket, own - 1));
     }
   }
-  // Of key j for query i.
-  int64_t of(int64_t i, int64_t j) const {
+  // Of a key that stands so many positions later than the query.
+  int64_t of(int64_t distance) const {
     const int64_t last = static_cast<int64_t>(of_.size()) - 1;
-    return of_[static_cast<size_t>(std::min(std::abs(j - i), last))] + (j > i ? later_ : 0);
+    return of_[static_cast<size_t>(std::min(std::abs(distance), last))] + (distance > 0 ? later_ : 0);
   }
 
  private:
@@ -67,7 +68,7 @@ struct Bias {
   Real* sums = nullptr;
 
   double of(const Sight& sight, int64_t h, int64_t i, int64_t j) const {
-    return static_cast<const Real*>(table.data)[buckets->of(sight.q_pos + i, j) * table.stride[0] + h];
+    return static_cast<const Real*>(table.data)[buckets->of(j - sight.q_pos - i) * table.stride[0] + h];
   }
   void add(int64_t b, int64_t h, const attend::Span& queries, const attend::Span& keys, Real scale,
            Real* weights) const {
@@ -86,7 +87,7 @@ struct Bias {
     for (int64_t i = 0; i < queries.size(); ++i) {
       const attend::Span span = seen ? seen[i] : attend::Span{0, keys.size()};
       for (int64_t j = span.begin; j < span.end; ++j)
-        to[buckets->of(sight.q_pos + queries.begin + i, keys.begin + j)] += slopes[i * attend::kTile + j];
+        to[buckets->of(keys.begin + j - sight.q_pos - queries.begin - i)] += slopes[i * attend::kTile + j];
     }
   }
   static int64_t blocks(int64_t keys) { return (keys + attend::kTile - 1) / attend::kTile; }
@@ -104,33 +105,78 @@ struct Bias {
   }
 };
 
-// One run; called for heads of batch rows.
+// biases: of all distances, from that of the block's last query and the first key on.
+struct Block : attend::Block {
+  float* biases;
+  Block(Layout& layout, const Shape& s, int64_t max_keys)
+      : attend::Block(layout, s), biases(layout.take(max_keys + simd::kQueries + simd::kLanes)) {}
+};
+
+// One run; called for blocks of queries [begin, end) of all heads of all batch rows.
 struct Run {
   const Shape& shape;
   const Buckets& buckets;
   const attn_run& run;
   float scale;
   bool causal;
+  attend::Cut cut;
   attnkit::Qkv<> x;
   attn_tensor bias;  // (buckets, heads)
   attnkit::State state;
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
-    for (int64_t head = begin; head < end; ++head)
-      one<Isa>(head / shape.heads, head % shape.heads, static_cast<float*>(scratch));
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t block = item % cut.blocks, row = item / cut.blocks;
+      const int64_t b = row / shape.heads, h = row % shape.heads;
+      const Sight sight(run, b, causal);
+      // By the row's own length, so that padding changes nothing.
+      if (sight.queries >= attend::kFew)
+        blocked<Isa>(b, h, sight, cut.of(sight, block), cut.share(sight, block), scratch);
+      else if (block == 0)
+        few<Isa>(b, h, sight, static_cast<float*>(scratch));
+    }
   }
 
-  template <class Isa>
-  ATTNKIT_INLINE void one(int64_t b, int64_t h, float* weights) const {
-    const Sight sight(run, b, causal);
-    const float* table = static_cast<const float*>(bias.data) + h;
-    float* cache = state ? state.row(b) + h * (shape.d + shape.e) : nullptr;
-    for (int64_t j = 0; state && j < sight.fresh; ++j) {
-      float* token = cache + (sight.past + j) * shape.token();
+  // A head's keys in the state, the value behind each.
+  ATTNKIT_INLINE float* kept(int64_t b, int64_t h) const {
+    return state ? state.row(b) + h * (shape.d + shape.e) : nullptr;
+  }
+
+  // Copies keys and values of this run behind those in the state, if there is one.
+  ATTNKIT_INLINE void append(int64_t b, int64_t h, const Sight& sight, const attend::Span& fresh) const {
+    for (int64_t j = fresh.begin; state && j < fresh.end; ++j) {
+      float* token = kept(b, h) + (sight.past + j) * shape.token();
       std::memcpy(token, x.k.row(b, h, j), static_cast<size_t>(shape.d) * sizeof(float));
       std::memcpy(token + shape.d, x.v.row(b, h, j), static_cast<size_t>(shape.e) * sizeof(float));
     }
+  }
+
+  template <class Isa>
+  ATTNKIT_INLINE void blocked(int64_t b, int64_t h, const Sight& sight, const attend::Span& queries,
+                              const attend::Span& share, void* scratch) const {
+    append(b, h, sight, share);
+    if (queries.size() <= 0) return;
+    Layout layout(scratch);
+    const Block block(layout, shape, cut.keys);
+    const attend::Head head{run, shape, x, b, h, sight, kept(b, h), shape.token()};
+    const int64_t last = queries.size() - 1, position = sight.q_pos + queries.begin + last;
+    const int64_t distances = head.most(queries) + last + simd::kLanes;  // and what lanes behind the last key read
+    const float* table = static_cast<const float*>(bias.data) + h;
+    for (int64_t t = 0; t < distances; ++t) block.biases[t] = table[buckets.of(t - position) * bias.stride[0]];
+    const auto pack = [&](int64_t from, int64_t n) __attribute__((always_inline)) { head.pack<Isa>(from, n, block); };
+    const auto edit = [&](int64_t i, int64_t from, int64_t n, float* scores) __attribute__((always_inline)) {
+      const float* biases = block.biases + from + last - i;
+      for (int64_t j = 0; j < n; j += simd::kLanes)
+        simd::store(simd::at<Isa>(scores + j) * scale + simd::at<Isa>(biases + j), scores + j);
+    };
+    head.attend<Isa>(queries, 1, block, pack, edit);
+  }
+
+  template <class Isa>
+  ATTNKIT_INLINE void few(int64_t b, int64_t h, const Sight& sight, float* weights) const {
+    append(b, h, sight, {0, sight.fresh});
+    const float *table = static_cast<const float*>(bias.data) + h, *cache = kept(b, h);
     for (int64_t i = 0; i < sight.queries; ++i) {
       const int64_t seen = sight.seen(i), position = sight.q_pos + i;
       if (seen <= 0) continue;
@@ -140,7 +186,7 @@ struct Run {
       else
         keys.add({x.k.row(b, h, 0), x.v.row(b, h, 0), x.k.next, x.v.next, seen});
       simd::score<Isa>(x.q.row(b, h, i), shape.d, scale, keys, weights);
-      for (int64_t j = 0; j < seen; ++j) weights[j] += table[buckets.of(position, j) * bias.stride[0]];
+      for (int64_t j = 0; j < seen; ++j) weights[j] += table[buckets.of(j - position) * bias.stride[0]];
       const float max = simd::largest_of<Isa>(weights, seen), sum = simd::weigh<Isa>(weights, 1, max, seen);
       float* o = x.o.row(b, h, i);
       const int64_t c = simd::mean<Isa>(weights, sum, keys, shape.e, o);
@@ -216,8 +262,9 @@ struct RelativeBias {
     info.flops = static_cast<uint64_t>(shape.heads) * attnkit::pairs(r, block.causal) *
                  static_cast<uint64_t>(2 * (shape.d + shape.e) + 6);
     const int64_t sums = r.batch * shape.heads * Bias<float>::blocks(r.keys) * count;
-    return {info.scratch(r, attnkit::aligned(attnkit::float_bytes(r.capacity() + 2 * simd::kLanes))),
-            attend::Plan(shape, r, info, sums)};
+    const uint64_t few = attnkit::aligned(attnkit::float_bytes(r.capacity() + 2 * simd::kLanes)),
+                   many = r.queries < attend::kFew ? 0 : Layout::measure<Block>(shape, r.capacity());
+    return {info.scratch(r, std::max(few, many)), attend::Plan(shape, r, info, sums)};
   }
 
   void run(const Plan& plan, const attn_run& run) const {
@@ -230,12 +277,12 @@ struct RelativeBias {
           Bias<double>{&buckets, &run, bias.of(run.ports)});
       return;
     }
-    const double flops = 2.0 * static_cast<double>(run.queries * (run.keys + 1) * (shape.d + shape.e));
+    const attend::Cut cut(run, shape.heads);
     // Never 0, which would make the -infinity of lanes past the keys NaN.
     const float factor = std::max(static_cast<float>(scale), std::numeric_limits<float>::min());
-    simd::for_items(
-        run, run.batch * shape.heads, {flops, plan.bytes},
-        Run{shape, buckets, run, factor, block.causal != 0, {run, io}, bias.of(run.ports), attnkit::State(run)});
+    const Run body{
+        shape, buckets, run, factor, block.causal != 0, cut, {run, io}, bias.of(run.ports), attnkit::State(run)};
+    simd::for_items(run, run.batch * shape.heads * cut.blocks, {cut.flops(shape), plan.bytes}, body);
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const {

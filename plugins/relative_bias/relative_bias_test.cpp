@@ -48,11 +48,40 @@ TEST(RelativeBias, TakesOtherBucketsAndAScale) {
                      weights(buckets, longest, 0.3), undivided, nullptr, false, fits);
 }
 
+TEST(RelativeBias, TakesAScaleThatIsNoFloat) {
+  check_situations(plugin(), {{"scale", 1e-50}}, weights(32, 128, 1e-50), undivided, nullptr, false, fits);
+}
+
 TEST(RelativeBias, SurvivesScoresOf900) {
   const auto enlarge = [](Inputs& in) {
     for (float& x : in["q"].data()) x *= 100;
   };
   check_situations(plugin(), {}, weights(32, 128), undivided, enlarge, false, fits);
+}
+
+// Several blocks of queries and of keys, neither a multiple of them, in rows of unlike lengths, with keys that grow so
+// that the max rises from block to block.  Distances end before the first block of keys does, within the row and behind
+// it. One worker takes large blocks, five take small ones.
+TEST(RelativeBias, ManyBlocksEqualTheFloat64Form) {
+  const int64_t n = 600;
+  const std::vector<int32_t> lengths = {600, 389};
+  for (const bool causal : {false, true})
+    for (const int64_t longest : {20, 150, 700}) {
+      const Mechanism mech(plugin(), make_block(causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, causal, 2, 20, 24),
+                           {{"max_distance", longest}});
+      Inputs in(mech, 2, n, n, 5);
+      in["k"].set([&, before = in["k"]](int64_t b, int64_t h, int64_t j, int64_t c) {
+        return before.at(b, h, j, c) * static_cast<float>(1 + j / 75);
+      });
+      Scene scene{2, 2, n, n, 24, causal};
+      scene.q_len = scene.k_len = lengths;
+      Call call;
+      call.q_len = call.k_len = lengths;
+      const Truth truth = oracle(scene, weights(32, longest)(mech, in, scene, call), elements(in["v"]), undivided);
+      const Array one = run_whole(in, 0, call);
+      EXPECT_LE(error_of(one, truth), kGate) << "causal " << causal << ", max_distance " << longest;
+      EXPECT_TRUE(same_bits(one, run_whole(in, 0, call, 5)));
+    }
 }
 
 TEST(RelativeBias, ItsGradientEqualsCentralDifferences) {
@@ -81,9 +110,34 @@ TEST(RelativeBias, BucketsAreThoseOfT5) {
   }
 }
 
-TEST(RelativeBias, StreamsTheSameBitsInAnyChunks) {
-  const auto block = make_block(ATTN_DECODER_SELF, true, 2, 24, 40);
-  check_any_split(Mechanism(plugin(), block, {{"max_distance", int64_t{40}}}), 90);
+// Chunks of 4 rows and more.  Fewer add in another order, the same one however few they are.
+TEST(RelativeBias, StreamsTheSameBitsInLongChunks) {
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 24, 40), {{"max_distance", int64_t{40}}});
+  const int64_t n = 600;
+  Inputs in(mech, 1, n, n, 1);
+  const Array whole = run_whole(in, 0, {}), ones = streamed(in, {chunks_of(n, 1)});
+  for (const int64_t chunk : {4, 7, 16, 64, 200, 596})
+    for (const uint32_t workers : {1u, 5u})
+      EXPECT_TRUE(same_bits(whole, streamed(in, {chunks_of(n, chunk), {}, 0, workers}))) << chunk;
+  EXPECT_TRUE(same_bits(ones, streamed(in, {chunks_of(n, 3)})));
+  EXPECT_LE(rms_ratio(ones, whole), kGate);
+  EXPECT_LE(rms_ratio(streamed(in, {{7, n - 9, 1, 1}}), whole), kGate);
+}
+
+// Blocks of one run see the keys that others of them append, and NaN in keys that come later stays there.
+TEST(RelativeBias, NaNInLaterKeysStaysThere) {
+  const int64_t n = 300, dirty = 290;
+  const Mechanism mech(plugin(), make_block(ATTN_DECODER_SELF, true, 2, 20, 24));
+  Inputs in(mech, 1, n, n, 6);
+  const Array whole = run_whole(in, 0, {});
+  for (const char* name : {"k", "v"})
+    in[name].set([&, before = in[name]](int64_t b, int64_t h, int64_t j, int64_t c) {
+      return j < dirty ? before.at(b, h, j, c) : NAN;
+    });
+  const Array got = streamed(in, {{37, n - 37}, {}, 0, 5});
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < dirty; ++i)
+      for (int64_t c = 0; c < 24; ++c) ASSERT_EQ(whole.at(0, h, i, c), got.at(0, h, i, c)) << "query " << i;
 }
 
 TEST(RelativeBias, RefusesWhatHasNoDistance) {

@@ -41,6 +41,14 @@ TEST(Relu, HasGradients) {
   check_gradients(plugin(), {{"guard", "none"}}, {.prepare = positive});
 }
 
+TEST(Relu, SharesTheColumnsOfOneHead) {
+  for (const bool causal : {true, false}) {
+    const attn_block block = make_block(causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, causal, 1, 64, 140);
+    EXPECT_EQ(std::vector<int64_t>{2}, check_pieces(Mechanism(plugin(), block, {}), 512));
+    EXPECT_EQ(std::vector<int64_t>{1}, check_pieces(Mechanism(plugin(), block, {}), 511));
+  }
+}
+
 TEST(Relu, ScalesQueriesIfAsked) {
   // The scale matters under a guard alone: with `add` it is the same as an eps that is larger by D^1/2.
   const attn_block block = make_block(ATTN_DECODER_CROSS, false, 2, 16, 8);

@@ -8,8 +8,7 @@
 // A few queries walk their visible keys one by one, all heads together; more of them go together over blocks of keys,
 // packed once for a block of queries.  Cost per head: 2 N M (D+E) + 5 N M flops, half of it when causal; the state is
 // the cache of keys and values, [position][head of keys][D + E] numbers: floats, or rounded ones of fewer bytes.
-#include <attnkit/kernels/attend.hpp>
-#include <attnkit/kernels/attend_gradient.hpp>
+#include <attnkit/kernels/attend_blocks.hpp>
 #include <attnkit/kernels/cache.hpp>
 #include <attnkit/kernels/segments.hpp>
 #include <attnkit/kernels/work.hpp>
@@ -24,21 +23,17 @@ using attnkit::Sight;
 namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
-constexpr int64_t kFew = 4;         // queries of a row from which blocks are faster
 constexpr int64_t kNear = 1 << 18;  // floats of states that stay near the processor
 constexpr int64_t kTurn = 16;       // positions of which heads take turns where states do not
 constexpr int64_t kAhead = 2;       // turns by which memory is asked ahead
 
 using Shape = attnkit::Widths;
 
-// Packed keys and values of a block, and what its queries have so far; rows: of keys and values that were rounded.
-struct Block {
-  float *keys, *values, *out, *rows;
+// rows: a block of keys and values that were rounded.
+struct Block : attend::Block {
+  float* rows;
   Block(Layout& layout, const Shape& s, bool rounds)
-      : keys(layout.take(simd::kKeys * s.d)),
-        values(layout.take(simd::kKeys * simd::whole_lanes(s.e))),
-        out(layout.take(simd::kQueries * simd::whole_lanes(s.e))),
-        rows(layout.take(rounds ? simd::kKeys * (s.d + s.e) : 0)) {}
+      : attend::Block(layout, s), rows(layout.take(rounds ? simd::kKeys * (s.d + s.e) : 0)) {}
 };
 
 // Of one query of each head: the weights of all its keys, their max and sum, what even and odd keys add to the mix;
@@ -65,8 +60,7 @@ struct Run {
   const attn_run& run;
   float scale;
   bool causal;
-  int64_t together;  // queries of a block
-  int64_t blocks;    // of queries, at least one
+  attend::Cut cut;
   int64_t max_keys;  // that a plan allows
   bool far;          // do the states of all rows come from memory?
   attnkit::Qkv<> x;
@@ -75,10 +69,11 @@ struct Run {
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t begin, int64_t end, void* scratch) const {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t block = item % blocks, b = item / blocks / shape.heads, h = item / blocks % shape.heads;
+      const int64_t blocks = cut.blocks, block = item % blocks, row = item / blocks;
+      const int64_t b = row / shape.heads, h = row % shape.heads;
       const Sight sight(run, b, causal);
       // By the row's own length, so that padding changes nothing.
-      if (sight.queries >= kFew)
+      if (sight.queries >= attend::kFew)
         one<Isa>(b, h, sight, block, scratch);
       else if (block == 0 && (h == 0 || item - blocks < begin))  // with the heads of the row that follow here
         few<Isa>(b, h, std::min<int64_t>(shape.heads, h + (end - item + blocks - 1) / blocks), sight, scratch);
@@ -87,10 +82,9 @@ struct Run {
 
   template <class Isa>
   ATTNKIT_INLINE void one(int64_t b, int64_t h, const Sight& sight, int64_t block, void* scratch) const {
-    const int64_t kv = h / shape.group(), from = block * together, stop = std::min(sight.queries, from + together);
-    const int64_t share = (sight.fresh + blocks - 1) / blocks;
-    if (h % shape.group() == 0) append(b, kv, sight, block * share, std::min(sight.fresh, (block + 1) * share));
-    if (from < stop) blocked<Isa>(b, h, sight, from, stop - from, scratch);
+    const attend::Span queries = cut.of(sight, block), share = cut.share(sight, block);
+    if (h % shape.group() == 0) append(b, h / shape.group(), sight, share.begin, share.end);
+    if (queries.size() > 0) blocked<Isa>(b, h, sight, queries, scratch);
   }
 
   // Heads [first, last) of a row of a few queries.
@@ -133,53 +127,23 @@ struct Run {
         cache.round((keys ? x.k : x.v).row(b, kv, p - sight.past), width, to);
   }
 
-  // Keys of earlier runs come from the state, those of this one from the ports: other blocks are still appending them.
   template <class Isa>
-  ATTNKIT_INLINE void blocked(int64_t b, int64_t h, const Sight& sight, int64_t first, int64_t queries,
+  ATTNKIT_INLINE void blocked(int64_t b, int64_t h, const Sight& sight, const attend::Span& queries,
                               void* scratch) const {
-    const int64_t kv = h / shape.group(), width = simd::whole_lanes(shape.e), past = sight.past;
-    const float* old = state ? kept(b, kv) : nullptr;
+    const int64_t kv = h / shape.group();
     Layout layout(scratch);
     const Block block(layout, shape, cache.rounds());
-    int64_t seen[simd::kQueries], most = 0;
-    for (int64_t i = 0; i < queries; ++i) {
-      seen[i] = std::max<int64_t>(0, sight.seen(first + i));
-      most = std::max(most, seen[i]);
-    }
-    simd::Online online;
-    online.out = block.out;
-    online.out_row = width;
-    online.begin(queries, width);
-    for (int64_t from = 0; from < most; from += simd::kKeys) {
-      const int64_t n = std::min(simd::kKeys, most - from);
-      const auto pack = [&](const auto& key, const auto& value) __attribute__((always_inline)) {
-        simd::pack_keys<Isa>(n, shape.d, key, block.keys, simd::kKeys);
-        simd::pack_values<Isa>(n, shape.e, value, block.values);
-      };
-      if (cache.rounds()) {
-        const int64_t next = shape.d + shape.e;
-        see(true, b, kv, sight, from, n, block.rows, next);
-        see(false, b, kv, sight, from, n, block.rows + shape.d, next);
-        pack([&](int64_t j) { return block.rows + j * next; },
-             [&](int64_t j) { return block.rows + j * next + shape.d; });
-      } else {
-        pack([&](int64_t j) { return from + j < past ? old + (from + j) * token : x.k.row(b, kv, from + j - past); },
-             [&](int64_t j) {
-               return from + j < past ? old + (from + j) * token + shape.d : x.v.row(b, kv, from + j - past);
-             });
-      }
-      simd::attend_block<Isa>(x.q.row(b, h, first), x.q.next, queries,
-                              {block.keys, simd::kKeys, block.values, width, n, shape.d, width}, from, seen, scale,
-                              online);
-    }
-    float* lse = attend::saved<float>(run, shape, b, h);
-    for (int64_t i = 0; i < queries; ++i) {
-      for (int64_t c = 0; c < shape.e; c += simd::kLanes) {
-        const simd::Vec<Isa> sum = simd::Vec<Isa>{} + online.sum[i], o = simd::at<Isa>(online.out + i * width + c);
-        simd::store(o / sum, shape.e - c, x.o.row(b, h, first + i) + c);
-      }
-      if (lse) lse[first + i] = online.max[i] + std::log(online.sum[i]);
-    }
+    const attend::Head head{run, shape, x, b, h, sight, state ? kept(b, kv) : nullptr, token};
+    const auto pack = [&](int64_t from, int64_t n) __attribute__((always_inline)) {
+      if (!cache.rounds()) return head.pack<Isa>(from, n, block);
+      const int64_t next = shape.d + shape.e;
+      see(true, b, kv, sight, from, n, block.rows, next);
+      see(false, b, kv, sight, from, n, block.rows + shape.d, next);
+      block.pack<Isa>(
+          shape, n, [&](int64_t j) { return block.rows + j * next; },
+          [&](int64_t j) { return block.rows + j * next + shape.d; });
+    };
+    head.attend<Isa>(queries, scale, block, pack, [](int64_t, int64_t, int64_t, float*) {});
   }
 
   // Calls body(head of [first, last), keys and values of a block, the block's first key) for all keys that are seen.
@@ -287,7 +251,7 @@ struct Softmax : softmax::Model {
     cache.check(r);
     count(r, info);
     const uint64_t few = Layout::measure<Few>(shape, r.capacity(), cache.rounds()),
-                   bytes = std::max(few, r.queries < kFew ? 0 : Layout::measure<Block>(shape, cache.rounds()));
+                   bytes = std::max(few, r.queries < attend::kFew ? 0 : Layout::measure<Block>(shape, cache.rounds()));
     return {r.capacity(), info.scratch(r, bytes), attend::Plan(shape, r, info)};
   }
 
@@ -299,26 +263,19 @@ struct Softmax : softmax::Model {
                       });
       return;
     }
-    // Each block packs all keys that it sees: large ones, as long as every worker has some.
-    int64_t together = simd::kQueries;
-    const int64_t large = run.batch * shape.heads * run.queries / together;
-    if (large < 4 * static_cast<int64_t>(run.exec->workers)) together /= 2;
-    const int64_t blocks = std::max<int64_t>(1, (run.queries + together - 1) / together);
-    int64_t keys = 0, all = 0;  // of a row at most, of all rows
-    for (int64_t b = 0; b < run.batch; ++b) {
-      const Sight sight(run, b, false);
-      keys = std::max(keys, sight.past + sight.fresh);
-      all += sight.past + sight.fresh;
-    }
-    const Run body{shape,     cache,
-                   token(),   run,
-                   factor(),  block.causal != 0,
-                   together,  blocks,
-                   plan.keys, all * token() > kNear,
-                   {run, io}, attnkit::State(run)};
-    const int64_t queries = std::min(run.queries, together);
-    simd::for_items(run, run.batch * shape.heads * blocks,
-                    {2.0 * static_cast<double>(queries * keys * (shape.d + shape.e)), plan.bytes}, body);
+    const attend::Cut cut(run, shape.heads);
+    const Run body{shape,
+                   cache,
+                   token(),
+                   run,
+                   factor(),
+                   block.causal != 0,
+                   cut,
+                   plan.keys,
+                   cut.all_keys * token() > kNear,
+                   {run, io},
+                   attnkit::State(run)};
+    simd::for_items(run, run.batch * shape.heads * cut.blocks, {cut.flops(shape), plan.bytes}, body);
   }
 
   void backward(const Plan& plan, const attn_grad& grad) const {

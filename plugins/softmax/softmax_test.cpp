@@ -201,6 +201,13 @@ TEST(Softmax, CountsItsStateAndWork) {
   EXPECT_EQ(static_cast<uint32_t>(ATTN_REWINDS), plan.info().flags);
 }
 
+TEST(Softmax, SharesTheQueriesOfOneHead) {
+  for (const bool causal : {true, false}) {
+    const attn_block block = make_block(causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, causal, 1, 64, 40);
+    EXPECT_EQ(std::vector<int64_t>{8}, check_pieces(Mechanism(plugin(), block, {}), 512));
+  }
+}
+
 TEST(Softmax, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
 
 }  // namespace

@@ -12,9 +12,6 @@ namespace {
 
 using OpenModel = std::function<Model()>;
 
-constexpr size_t min_samples = 5, max_samples = 31;
-constexpr double budget_seconds = 8;  // of one length
-
 struct ModelTiming {
   int64_t length;                       // tokens of the source and, where there is one, of the target
   Timing seconds;                       // of one batch
@@ -91,6 +88,8 @@ ModelTiming time_length(const OpenModel& open, const OpenModel& open_other, int6
   }
   std::vector<double> own, ratios;
   const Clock::time_point start = Clock::now();
+  constexpr size_t min_samples = 5, max_samples = 31;
+  constexpr double budget_seconds = 8;
   while (own.size() < max_samples) {
     if (own.size() >= min_samples && seconds_since(start) > budget_seconds) break;
     // They swap places each time, so that neither gains by going first.

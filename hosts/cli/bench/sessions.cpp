@@ -19,9 +19,6 @@
 namespace attnkit::cli {
 namespace {
 
-constexpr size_t min_samples = 3, max_samples = 15;
-constexpr double budget_seconds = 20;
-
 struct SessionsBench {
   int64_t sessions = 1000;
   // Tokens, or rows of the encoder, that each session reads, or is given as its beginning, and tokens that it then
@@ -217,6 +214,8 @@ SessionsResult time_sessions(const std::function<Model(uint32_t)>& open, const S
     for (const bool batched : {false, true}) result.ways.push_back({batched, setup.threads});
   const double tokens = static_cast<double>(setup.sessions * setup.length);
   const Clock::time_point start = Clock::now();
+  constexpr size_t min_samples = 3, max_samples = 15;
+  constexpr double budget_seconds = 20;
   for (size_t round = 0; round < max_samples; ++round) {
     if (round >= min_samples && seconds_since(start) > budget_seconds) break;
     for (Way& way : result.ways) {

@@ -81,7 +81,7 @@ std::vector<Group> groups_of(const Json& model) {
   return groups;
 }
 
-std::string options_text(const Json& block) {
+std::string chosen_text(const Json& block) {
   std::vector<std::string> parts;
   for (const auto& [name, option] : block["options"].items())
     parts.push_back(name + " = " + (option.is_string() ? option.get<std::string>() : option.dump()));
@@ -91,7 +91,7 @@ std::string options_text(const Json& block) {
 std::string parameters_table(const std::vector<Group>& groups) {
   Table table({"block", "mechanism", ">parameters", "options"});
   for (const Group& g : groups)
-    table.add({g.name(), g.mechanism, grouped_text((*g.block)["parameters"]), options_text(*g.block)});
+    table.add({g.name(), g.mechanism, grouped_text((*g.block)["parameters"]), chosen_text(*g.block)});
   return "\n" + table.text();
 }
 

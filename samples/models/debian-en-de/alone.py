@@ -2,7 +2,8 @@
 
 RUN is train.sh's OUT.  BLEU, chrF and perplexity of both, their paired differences, and Kendall's tau between the two orders of three placements or
 more, each with 95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with both; of what RUN/scratch
-has, which began with random weights, the placements are compared with the first one, and so are those of the shared weights.
+has, which began with random weights, the placements are compared with the first one, and so are those of the shared weights.  What RUN/converted and
+RUN/taught have, which began with the weights of softmax in RUN/scratch, is compared with it.
 """
 import argparse
 import itertools
@@ -18,6 +19,7 @@ from sacrebleu.metrics import BLEU, CHRF
 MODEL = pathlib.Path(__file__).resolve().parent / "model.toml"
 DIGITS = {"BLEU": 2, "chrF": 2, "perplexity": 3}
 METRICS = tuple(DIGITS)
+SOFTMAX = "softmax/softmax/softmax"
 
 
 def tau(one, other):
@@ -109,11 +111,11 @@ def main():
         return scores(journal.value(measured, options.attnkit, manifest, sources, references, options.translated), references, options.seed)
 
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
-    shared, alone, distilled, scratch, found = {}, {}, {}, {}, []
+    shared, alone, distilled, scratch, converted, taught, found = {}, {}, {}, {}, {}, {}, []
     for name in options.placements:
         with placed(MODEL, text, dict(zip(ROLES, name.split("/")))) as manifest:
             shared[name] = of(manifest)
-        for kind, values in (("alone", alone), ("distilled", distilled), ("scratch", scratch)):
+        for kind, values in (("alone", alone), ("distilled", distilled), ("scratch", scratch), ("converted", converted), ("taught", taught)):
             manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
             if manifest.exists():
                 values[name] = of(manifest)
@@ -128,6 +130,9 @@ def main():
         for values, heading in ((scratch, "from scratch"), (shared, "shared")):
             beside_first(values, list(scratch), heading)
     orders(shared, scratch, list(scratch))
+    for values, heading in ((converted, "converted"), (taught, "taught")):
+        if values and SOFTMAX in scratch:
+            beside_first({SOFTMAX: scratch[SOFTMAX], **values}, [SOFTMAX, *values], heading)
 
 
 if __name__ == "__main__":

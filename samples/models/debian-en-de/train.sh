@@ -4,7 +4,9 @@
 # nothing ahead.  train.sh OUT waitk-ahead: the same with an encoder that sees all that was read, by --prefixes.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
 # sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
 # train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT scratch
-# ENCODER/SELF/CROSS: one placement by itself, from random weights, STEPS (1200) of TOKENS (2000): OUT/scratch/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
+# ENCODER/SELF/CROSS: one placement by itself, from random weights, STEPS (1200) of TOKENS (2000): OUT/scratch/ENCODER-SELF-CROSS.  train.sh OUT converted
+# ENCODER/SELF/CROSS: one placement from the weights of OUT/scratch/softmax-softmax-softmax, which know softmax alone, STEPS (200) of TOKENS (2000):
+# OUT/converted/ENCODER-SELF-CROSS; taught instead of converted: by that model, OUT/taught/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
 # attnkit package, FOLDER what corpus.py made, SEED (1) draws the batches and random weights.
 set -eu
 here=$(dirname "$(realpath "$0")")
@@ -12,9 +14,9 @@ here=$(dirname "$(realpath "$0")")
 out=$1
 case ${2-} in
   '' | waitk | waitk-ahead | plain) ;;
-  alone | distilled | scratch) : "${3:?give a placement, ENCODER/SELF/CROSS}" ;;
+  alone | distilled | scratch | converted | taught) : "${3:?give a placement, ENCODER/SELF/CROSS}" ;;
   *)
-    echo "train.sh: $2 is no leg: waitk, waitk-ahead, plain, alone, distilled or scratch" >&2
+    echo "train.sh: $2 is no leg: waitk, waitk-ahead, plain, alone, distilled, scratch, converted or taught" >&2
     exit 2
     ;;
 esac
@@ -65,6 +67,17 @@ if [ "${2-}" = scratch ]; then
   mkdir -p "$out/$name"
   placed "$3" supernet.toml >"$out/$name/supernet.toml"
   leg "$name" --tokens "${TOKENS:=2000}" --steps "${STEPS:=1200}" --warmup 100 --decay 0.4 --average 0.99 --f16 --evaluate-steps 300 --dev-examples 200 --log-every 50
+  exit
+fi
+if [ "${2-}" = converted ] || [ "${2-}" = taught ]; then
+  name=$2/$(echo "$3" | tr / -)
+  from=$(realpath "$out/scratch/softmax-softmax-softmax/model")
+  mkdir -p "$out/$name"
+  placed "$3" supernet.toml | sed "s#^seed = 1#file = \"$from/weights.safetensors\"\nseed = 1#" >"$out/$name/supernet.toml"
+  set --
+  [ "${name%/*}" = converted ] || set -- --teacher "$from/model.toml"
+  leg "$name" --tokens "${TOKENS:=2000}" --steps "${STEPS:=200}" --lr 1e-3 --muon-lr 0.01 --warmup 20 --decay 0.3 --average 0.98 --f16 --evaluate-steps 100 \
+    --dev-examples 200 --log-every 50 "$@"
   exit
 fi
 if [ "${2-}" = alone ] || [ "${2-}" = distilled ]; then

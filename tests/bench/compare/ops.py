@@ -10,11 +10,13 @@ fastest of 64, 128 and 256 tokens, one token by its state; LinearAttention of ON
 one token.  q, k and v lie as each library wants them, features and denominators are part of what is timed.  bf16: the others in bf16, ONNX Runtime
 without; attnkit, which computes whole sequences in f32 alone, in f32, its cache of decode softmax in bf16.  Before anything is timed all
 outputs must be equal to 1e-5 of their size, 3e-2 in bf16.  Prints milliseconds: the median over the rounds with quartiles, and how many
-times as long as attnkit the others take, paired by round.
+times as long as attnkit the others take, paired by round.  Before each sample nothing runs for 0.1 s, since threads of the one before spin, and calls that are
+not timed wake its own for 20 ms.
 """
 
 import ctypes
 import math
+import time
 
 import numpy
 from common import Lines, in_turns, options_of, seconds_of
@@ -23,6 +25,7 @@ import attnkit
 from attnkit import _abi
 
 EPS = 1e-6
+RESTS, WARMS = 0.1, 0.02  # seconds before a sample of each: of no work, of calls that are not timed
 
 
 class Attnkit:
@@ -215,7 +218,11 @@ def measure(case, rounds):
     times = 3 if idle else max(1, int(0.02 / seconds_of(who["attnkit"], 0, 2)))
 
     def sample(call):
-        call()
+        # Threads of who ran before spin for a while; then those of this one wake.
+        time.sleep(RESTS)
+        start = time.perf_counter()
+        while time.perf_counter() - start < WARMS:
+            call()
         return 1e3 * seconds_of(call, idle, times)
     return in_turns(who, sample, rounds)
 

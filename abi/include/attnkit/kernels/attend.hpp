@@ -11,7 +11,7 @@
 
 namespace attnkit::simd {
 
-constexpr int64_t kQueries = 256, kKeys = 128;  // max queries at a time, and keys in a block
+constexpr int64_t kQueries = 512, kKeys = 128;  // max queries at a time, and keys in a block
 
 // Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
 template <class Isa>

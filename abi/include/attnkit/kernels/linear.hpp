@@ -82,17 +82,14 @@ class Mechanism {
     with_map(run, [&](const auto& map, auto real) {
       using Real = decltype(real);
       using Bound = std::decay_t<decltype(map)>;
-      const Run<Bound, Real> body{shape_,
-                                  guard_,
-                                  map,
-                                  block_.causal != 0,
-                                  run,
-                                  {run, ports_},
-                                  State(run),
-                                  static_cast<Real*>(run.saved),
-                                  simd::heads_together(run, shape_)};
-      simd::for_heads<Real>(run, shape_.heads / body.together,
-                            {flops * static_cast<double>(body.together), plan.run_bytes}, body);
+      using Body = Run<Bound, Real>;
+      const int64_t together = simd::heads_together(run, shape_), heads = shape_.heads / together,
+                    parts = Body::parts_of(run, shape_, run.batch * heads);
+      const Body body{shape_,   guard_,        map,        block_.causal != 0,
+                      run,      {run, ports_}, State(run), static_cast<Real*>(run.saved),
+                      together, parts};
+      simd::for_heads<Real>(run, heads * parts,
+                            {flops * static_cast<double>(together) / static_cast<double>(parts), plan.run_bytes}, body);
     });
   }
 

@@ -439,16 +439,14 @@ ATTNKIT_INLINE void exp(V& x) {
   x = select(raw > 88.72f, __builtin_inff() - V{}, x);
 }
 
-// The same numbers in fewer instructions, infinity above 88: for weights, whose x is a score less the largest one.
+// The same numbers in fewer instructions, infinity above 88.38: for weights, whose x is a score less the largest one.
 template <class V>
 ATTNKIT_INLINE void exp_to_88(V& x) {
-  const auto low = x < -87.0f;
-  const auto high = x > 88.0f;
   V shifted;
-  const V p = exp_parts(select(low, -87.0f - V{}, x), 12582912.0f + 127, shifted);
-  // Low bits of n + 127 are the exponent of 2^n.
+  const V p = exp_parts(select(x > 89.0f, 89.0f - V{}, x), 12582912.0f + 127, shifted);
+  // Low bits of n + 127 are the exponent of 2^n, or anything below -87.
   const V power = bits_as<float>(bits_as<uint32_t>(shifted) << 23);
-  x = select(low, V{}, select(high, __builtin_inff() - V{}, p * power));
+  x = select(x < -87.0f, V{}, p * power);
 }
 
 }  // namespace attnkit::simd

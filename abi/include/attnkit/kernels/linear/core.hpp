@@ -401,7 +401,8 @@ class Walker {
   int64_t n_ = 0;
 };
 
-// One run; called for `together` heads of queries at a time, which share a head of keys.
+// One run; called for `together` heads of queries at a time, which share a head of keys, and for each of `parts` parts
+// of the columns of S: few heads occupy many workers so, each of which makes all features.
 template <class Map, class Real>
 struct Run {
   const Shape& shape;
@@ -412,17 +413,29 @@ struct Run {
   Qkv<Real> x;
   State state;
   Real* sums;  // [batch][heads][queries], where the sums of weights go; NULL: nobody wants them
-  int64_t together;
+  int64_t together, parts = 1;
+
+  // Returns the parts of a run of so many items: whole vectors each, if a worker has none else and the rows are many.
+  static int64_t parts_of(const attn_run& run, const Shape& shape, int64_t items) {
+    constexpr int64_t rows = 1024, columns = 2 * simd::Lanes<Real>::count;
+    if (Rescales<Map> || run.state || run.queries + run.keys < rows) return 1;
+    return std::clamp<int64_t>(run.exec->workers / std::max<int64_t>(1, items), 1,
+                               std::max<int64_t>(1, shape.e / columns));
+  }
 
   template <class Isa>
   ATTNKIT_INLINE void operator()(Isa, int64_t b, int64_t item, void* memory) const {
     Layout layout(memory);
     const Scratch<Real> scratch(layout, shape, bool{state});
-    const int64_t first = item * together, h = first / shape.group();
+    const int64_t first = item / parts * together, h = first / shape.group(), part = item % parts;
+    constexpr int64_t lanes = simd::Lanes<Real>::count;
+    const int64_t vectors = shape.e / lanes, begin = vectors * part / parts * lanes;
+    Shape own = shape;
+    own.e = (part + 1 == parts ? shape.e : vectors * (part + 1) / parts * lanes) - begin;
     Real* s = state.head(b, h, shape.head_floats(), scratch.sums);
-    Real* to = sums ? sums + (b * shape.heads + first) * run.queries : nullptr;
+    Real* to = sums && part == 0 ? sums + (b * shape.heads + first) * run.queries : nullptr;
     Waiting<Real> waiting;
-    Walker<Isa, Real, Map> walker(shape, guard, s, scratch.rows, waiting, &map);
+    Walker<Isa, Real, Map> walker(own, guard, s, scratch.rows, waiting, &map);
     const Sight sight(run, b, causal);
     const auto append = [&](int64_t from, int64_t to) __attribute__((always_inline)) {
       if constexpr (Rescales<Map>) {
@@ -432,14 +445,14 @@ struct Run {
       for (int64_t j = from; j < to; ++j) {
         if (j + kAhead < run.keys) {
           prefetch(x.k.row(b, h, j + kAhead), shape.d);
-          prefetch(x.v.row(b, h, j + kAhead), shape.e);
+          prefetch(x.v.row(b, h, j + kAhead) + begin, own.e);
         }
         Real* row = walker.key_row();
         if constexpr (Rescales<Map>)
           map.key(x.k.row(b, h, j), At<Isa>{{b, h, sight.past + j}}, row, s);
         else
           map.key(x.k.row(b, h, j), At<Isa>{{b, h, sight.past + j}}, row);
-        walker.append(row, x.v.row(b, h, j));
+        walker.append(row, x.v.row(b, h, j) + begin);
       }
       if constexpr (Rescales<Map>) walker.flush();  // the next query's features read z
     };
@@ -452,7 +465,7 @@ struct Run {
           map.query(x.q.row(b, at.h, i), at, row, s);
         else
           map.query(x.q.row(b, at.h, i), at, row);
-        walker.read(row, x.o.row(b, at.h, i), to ? to + n * run.queries + i : nullptr);
+        walker.read(row, x.o.row(b, at.h, i) + begin, to ? to + n * run.queries + i : nullptr);
       }
     };
     sight.walk(bool{state}, append, read);
