@@ -19,7 +19,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = tuple(f"{SOURCE / folder}/" for folder in ("core", "hosts", "plugins"))
 # Instruction sets are checked when code is made.
 VECTORS = tuple(f"{SOURCE / folder}/" for folder in ("core/model", "core/speech", "plugins"))
-UNKNOWN_TO_CLANG = ("-fno-gnu-unique", "-Wno-stringop-overflow", "-Wno-restrict", "--param=ggc-min-heapsize=400000")
+UNKNOWN_TO_CLANG = ("-fno-gnu-unique", "-Wno-stringop-overflow", "-Wno-restrict", "-Wno-subobject-linkage", "--param=ggc-min-heapsize=400000")
 
 
 def arguments(command):

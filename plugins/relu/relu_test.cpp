@@ -45,7 +45,7 @@ TEST(Relu, SharesTheColumnsOfOneHead) {
   for (const bool causal : {true, false}) {
     const attn_block block = make_block(causal ? ATTN_DECODER_SELF : ATTN_ENCODER_SELF, causal, 1, 64, 140);
     EXPECT_EQ(std::vector<int64_t>{2}, check_pieces(Mechanism(plugin(), block, {}), 512));
-    EXPECT_EQ(std::vector<int64_t>{1}, check_pieces(Mechanism(plugin(), block, {}), 511));
+    EXPECT_EQ(std::vector<int64_t>{}, check_pieces(Mechanism(plugin(), block, {}), 511));
   }
 }
 

@@ -154,9 +154,9 @@ void compare_exponentials(void (*run)(const Exponentials&)) {
     for (size_t i = 0; i < 16; ++i) {
       if (std::isnan(x[i]))
         EXPECT_TRUE(std::isnan(to_88[i])) << i;
-      else if (x[i] > 88)
+      else if (x[i] > 88.38f)
         EXPECT_EQ(to_88[i], std::numeric_limits<float>::infinity()) << x[i];
-      else
+      else if (x[i] < 88.37f)
         EXPECT_EQ(to_88[i], plain[i]) << x[i];
     }
   };
