@@ -63,9 +63,7 @@ class Mechanism {
   Plan plan(const Request& r, Info& info) const {
     check_sight(block_, r);
     if constexpr (requires { map_.check(r, info); }) map_.check(r, info);
-    double map_flops = 0;
-    if constexpr (requires { map_.flops(); }) map_flops = map_.flops();
-    cost(shape_, r, map_flops, info);
+    cost(shape_, r, map_flops(), info);
     Plan plan{0, 0, r.workers};
     with_real(r.is_f64(), [&](auto real) {
       using Real = decltype(real);
@@ -84,7 +82,7 @@ class Mechanism {
       using Bound = std::decay_t<decltype(map)>;
       using Body = Run<Bound, Real>;
       const int64_t together = simd::heads_together(run, shape_), heads = shape_.heads / together,
-                    parts = Body::parts_of(run, shape_, run.batch * heads);
+                    parts = Body::parts_of(run, shape_, block_.causal != 0, map_flops(), run.batch * heads);
       const Body body{shape_,   guard_,        map,        block_.causal != 0,
                       run,      {run, ports_}, State(run), static_cast<Real*>(run.saved),
                       together, parts};
@@ -115,6 +113,12 @@ class Mechanism {
   }
 
  private:
+  double map_flops() const {
+    if constexpr (requires { map_.flops(); })
+      return map_.flops();
+    else
+      return 0;
+  }
   static bool shares_keys(const Values& values) {
     if constexpr (requires { Map::shares_keys(values); }) return Map::shares_keys(values);
     return true;
