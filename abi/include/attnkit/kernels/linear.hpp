@@ -82,7 +82,7 @@ class Mechanism {
       using Bound = std::decay_t<decltype(map)>;
       using Body = Run<Bound, Real>;
       const int64_t together = simd::heads_together(run, shape_), heads = shape_.heads / together,
-                    parts = Body::parts_of(run, shape_, block_.causal != 0, map_flops(), run.batch * heads);
+                    parts = Body::parts_of(run, shape_, map_flops(), run.batch * heads);
       const Body body{shape_,   guard_,        map,        block_.causal != 0,
                       run,      {run, ports_}, State(run), static_cast<Real*>(run.saved),
                       together, parts};

@@ -417,9 +417,8 @@ struct Run {
 
   // Returns the parts of a run of so many items: whole vectors each, if a worker has none else, the rows are many and
   // their features cheap.
-  static int64_t parts_of(const attn_run& run, const Shape& shape, bool causal, double map_flops, int64_t items) {
-    constexpr int64_t rows = 1024, lanes = simd::Lanes<Real>::count;
-    const int64_t columns = causal ? 2 * lanes : 4 * lanes;
+  static int64_t parts_of(const attn_run& run, const Shape& shape, double map_flops, int64_t items) {
+    constexpr int64_t rows = 1024, columns = 2 * simd::Lanes<Real>::count;
     const bool cheap = 4 * map_flops <= static_cast<double>(shape.features * shape.e);
     if (Rescales<Map> || run.state || !cheap || run.queries + run.keys < rows) return 1;
     return std::clamp<int64_t>(run.exec->workers / std::max<int64_t>(1, items), 1,
