@@ -66,7 +66,7 @@ install_python_tools() {
 configure() {
   local options=(-DCMAKE_BUILD_TYPE=Release -DATTNKIT_WERROR=OFF)
   [ "${CI:-}" = true ] && options+=(-DATTNKIT_WERROR=ON)
-  # Compiling up to eight files as one takes half the time when all are compiled; files that are edited are better compiled alone:
+  # Compiling up to eight files as one is faster when all are compiled; files that are edited are better compiled alone:
   # -DCMAKE_UNITY_BUILD=OFF.
   [ -f "$1/CMakeCache.txt" ] || options+=(-G Ninja -DCMAKE_UNITY_BUILD=ON)
   command -v ccache >/dev/null && options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
