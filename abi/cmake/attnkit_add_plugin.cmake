@@ -55,8 +55,9 @@ function(attnkit_add_plugin name)
   endif()
   add_library(${name} MODULE ${source})
   _attnkit_plugin_library(${name} ${name})
-  # Plugins are arithmetic: optimise them even where no build type was chosen.  psabi: vectors never cross a call.
-  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-psabi $<$<NOT:$<CONFIG:Debug>>:-O3>
+  # Plugins are arithmetic: optimise them even where no build type was chosen.  psabi: vectors never cross a call.  lto:
+  # attnkit_link_plugins cannot rename what only the compiler reads.
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-psabi -fno-lto $<$<NOT:$<CONFIG:Debug>>:-O3>
     $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique> $<$<BOOL:${ATTNKIT_WERROR}>:-Werror>)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")  # kernels/simd.hpp fuses products and sums itself
     target_compile_options(${name} PRIVATE -ffp-contract=off)

@@ -3,7 +3,6 @@
 
 # The object of a plugin, with one name, its entry's, and so as separate as a file of its own.
 function(_attnkit_plugin_object name object)
-  target_compile_options(${name} PRIVATE -fno-lto)  # objcopy cannot rename what only the compiler reads
   add_custom_command(OUTPUT ${object} DEPENDS $<TARGET_OBJECTS:${name}> COMMAND_EXPAND_LISTS VERBATIM
     COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -Wl,--force-group-allocation -o ${object} $<TARGET_OBJECTS:${name}>
     COMMAND ${CMAKE_OBJCOPY} --keep-global-symbol=attn_plugin_main_v1 ${object}
