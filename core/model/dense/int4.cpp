@@ -58,7 +58,7 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
           acc[r] = _mm512_dpbusd_epi32(acc[r], columns[g], _mm512_set1_epi32(four));
         }
     }
-    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r], sizeof(Sums));
+    for (int r = 0; r < R; ++r) _mm512_store_si512(sums[r][p].of, acc[r]);
   }
 }
 

@@ -39,19 +39,26 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   __m512i acc[R][P];
+#pragma GCC unroll 8
   for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) acc[r][p] = _mm512_setzero_si512();
   for (int64_t g = 0; g < groups; ++g)
+#pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const __m512i column = _mm512_loadu_si512(weight + (p * groups + g) * lanes * group);
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         int32_t four;
         std::memcpy(&four, u + r * stride + g * group, sizeof four);
         acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), column);
       }
     }
-  for (int p = 0; p < P; ++p)
-    for (int r = 0; r < R; ++r) std::memcpy(&sums[r][p], &acc[r][p], sizeof(Sums));
+  // Not by memcpy: gcc keeps in memory what has an address.
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) _mm512_store_si512(sums[r][p].of, acc[r][p]);
 }
 
 template <int R, int P, class D>
