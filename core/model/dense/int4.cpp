@@ -36,7 +36,7 @@ struct Packed {
   const uint8_t* at(int64_t panel, int64_t block) const { return weight + (panel * blocks + block) * block_bytes; }
 };
 
-using Isas = dense::Isas<dense::block_rows, 1, 1>;
+using Isas = dense::Isas<dense::block_rows, 1, 2>;
 
 // multiply(): the sums of R rows and P panels over a block, x: the rows' bytes of the block.
 #if defined(__x86_64__)
@@ -44,22 +44,35 @@ template <int R, int P>
 __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w, const uint8_t* x, int64_t stride,
                                                     int64_t panel, int64_t block, Sums (&sums)[R][P]) {
   const __m512i low = _mm512_set1_epi8(15);
-  for (int p = 0; p < P; ++p) {
-    const uint8_t* weight = w.at(panel + p, block);
-    __m512i acc[R];
-    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < pairs; ++i) {
-      const __m512i both = _mm512_loadu_si512(weight + i * line);
-      const __m512i columns[2] = {_mm512_and_si512(both, low), _mm512_and_si512(_mm512_srli_epi16(both, 4), low)};
-      for (int64_t g = 0; g < 2; ++g)
-        for (int r = 0; r < R; ++r) {
-          int32_t four;
-          std::memcpy(&four, x + r * stride + (2 * i + g) * group, sizeof four);
-          acc[r] = _mm512_dpbusd_epi32(acc[r], columns[g], _mm512_set1_epi32(four));
-        }
+  __m512i acc[R][P];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) acc[r][p] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < pairs; ++i) {
+    __m512i columns[2][P];
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) {
+      const __m512i both = _mm512_loadu_si512(w.at(panel + p, block) + i * line);
+      columns[0][p] = _mm512_and_si512(both, low);
+      columns[1][p] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
     }
-    for (int r = 0; r < R; ++r) _mm512_store_si512(sums[r][p].of, acc[r]);
+#pragma GCC unroll 8
+    for (int64_t g = 0; g < 2; ++g)
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        int32_t four;
+        std::memcpy(&four, x + r * stride + (2 * i + g) * group, sizeof four);
+        const __m512i in = _mm512_set1_epi32(four);
+#pragma GCC unroll 8
+        for (int p = 0; p < P; ++p) acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], columns[g][p], in);
+      }
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) _mm512_store_si512(sums[r][p].of, acc[r][p]);
 }
 
 // Sums of 16 bits hold a block: 8 groups of two products of at most 15 times 127.
@@ -217,26 +230,40 @@ struct Scale {
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
     const Scale copy = *this;  // the floats that are written could be any of the members
+    int64_t r = 0;
+    for (; r + 4 <= copy.rows; r += 4) copy.together<Isa, 4>(r);
+    for (; r < copy.rows; ++r) copy.together<Isa, 1>(r);
+  }
+  // R rows from r on: the chain of one over its blocks waits, and others fill the time.
+  template <class Isa, int R>
+  ATTNKIT_INLINE void together(int64_t r) const {
     const float* scale = w.scale + (panel * w.blocks + block) * lanes;
     const float* offset = w.offset ? w.offset + (panel * w.blocks + block) * lanes : nullptr;
     const int64_t blocks = w.blocks, n = std::min(lanes, w.outputs - panel * lanes);
     const bool first = block == 0, last = block + count == blocks;
-    const auto bias = simd::at<Isa>(w.bias + panel * lanes);
-    for (int64_t r = 0; r < copy.rows; ++r) {
-      auto sum = first ? simd::Vec<Isa>{} : simd::at<Isa>(copy.sums[r]);
-      for (int64_t b = 0; b < copy.count; ++b) {
-        const Sums& of_block = copy.exact[b * copy.next_block + r * copy.next_row];
-        const int32_t of_inputs = copy.inputs[r * blocks + copy.block + b];
-        const float of_row = copy.scales[r * blocks + copy.block + b];
+    simd::Vec<Isa> sum[R];
+#pragma GCC unroll 4
+    for (int i = 0; i < R; ++i) sum[i] = first ? simd::Vec<Isa>{} : simd::at<Isa>(sums[r + i]);
+    for (int64_t b = 0; b < count; ++b) {
+      const auto of_weights = simd::at<Isa>(scale + b * lanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < R; ++i) {
+        const Sums& of_block = exact[b * next_block + (r + i) * next_row];
+        const int32_t of_inputs = inputs[(r + i) * blocks + block + b];
+        const float of_row = scales[(r + i) * blocks + block + b];
         const auto products = dense::as_floats(simd::at<Isa>(of_block.of) - 8 * of_inputs);
-        sum += products * (simd::at<Isa>(scale + b * lanes) * of_row);
-        if (offset) sum += static_cast<float>(of_inputs) * of_row * simd::at<Isa>(offset + b * lanes);
+        sum[i] += products * (of_weights * of_row);
+        if (offset) sum[i] += static_cast<float>(of_inputs) * of_row * simd::at<Isa>(offset + b * lanes);
       }
+    }
+    const auto bias = simd::at<Isa>(w.bias + panel * lanes);
+#pragma GCC unroll 4
+    for (int i = 0; i < R; ++i) {
       if (last) {
-        sum = sum + bias;
-        dense::put(sum, n, copy.add, copy.y + r * copy.y_stride);
+        sum[i] = sum[i] + bias;
+        dense::put(sum[i], n, add, y + (r + i) * y_stride);
       } else {
-        simd::store(sum, copy.sums[r]);
+        simd::store(sum[i], sums[r + i]);
       }
     }
   }

@@ -38,6 +38,7 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
                                                     int64_t panel, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
+  // Loops that are not unrolled early, and memcpy of a sum, make gcc copy sums in every step and keep some in memory.
   __m512i acc[R][P];
 #pragma GCC unroll 8
   for (int p = 0; p < P; ++p)
@@ -54,7 +55,6 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
         acc[r][p] = _mm512_dpbusd_epi32(acc[r][p], _mm512_set1_epi32(four), column);
       }
     }
-  // Not by memcpy: gcc keeps in memory what has an address.
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
