@@ -283,8 +283,10 @@ struct Kernel {
                          rows.y_stride, finish.add});
   }
 
+  const char* weights_of(int64_t panel) const { return reinterpret_cast<const char*>(w.at(panel, 0)); }
+
   template <class Isa, int R, int P>
-  void tile(int64_t row, int64_t panel) const {
+  void tile(int64_t row, int64_t panel, const dense::Ahead&) const {
     alignas(64) float sums[P][R][lanes];
     for (int64_t block = 0; block < w.blocks; block += max_blocks) {
       const int64_t count = std::min(max_blocks, w.blocks - block);

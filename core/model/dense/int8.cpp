@@ -277,8 +277,12 @@ struct Kernel {
     simd::dispatch(Store{w, sums, next_row, next_panel, scales + row, y, rows.y_stride, n, panel, panels, finish.add});
   }
 
+  const char* weights_of(int64_t panel) const {
+    return reinterpret_cast<const char*>(w.weight + panel * groups_of(w.inputs) * lanes * group);
+  }
+
   template <class Isa, int R, int P>
-  void tile(int64_t row, int64_t panel) const {
+  void tile(int64_t row, int64_t panel, const dense::Ahead&) const {
     Sums sums[R][P];
     multiply<R, P>(Isa(), w, u + row * u_stride, u_stride, panel, sums);
     store(sums[0], P, 1, row, R, panel, P);

@@ -36,8 +36,21 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
   return cut;
 }
 
+// Memory that tiles ask for while they compute, where others will read: each takes its part and moves on.
+struct Ahead {
+  const char* at;
+  double per_panel;  // bytes
+  template <int P>
+  ATTNKIT_INLINE Ahead take() {
+    const Ahead part = *this;
+    at += static_cast<int64_t>(P * per_panel);
+    return part;
+  }
+};
+
 // A kernel has
-//   tile<Isa, R, P>(row, panel): R rows times P panels, whose results do not depend on R and P;
+//   tile<Isa, R, P>(row, panel, ahead): R rows times P panels, whose results do not depend on R and P;
+//   weights_of(panel): where they stand, panel after panel;
 //   strip<Isa>(row, n, panel, end): n rows times the panels up to end, for an Isa with any_rows, in place of tiles;
 //   most_rows<Isa>, if its tiles may have more rows than the Isa says.
 // Isa: the largest tile that fits the registers, `rows` times `columns` panels.
@@ -49,19 +62,19 @@ constexpr int most_rows<Kernel, Isa> = Kernel::template most_rows<Isa>;
 
 // The panels from `panel` to `end`, P at a time and what is left fewer at a time.
 template <class Isa, int R, int P, class Kernel>
-ATTNKIT_INLINE void panels(const Kernel& kernel, int64_t row, int64_t panel, int64_t end) {
-  for (; panel + P <= end; panel += P) kernel.template tile<Isa, R, P>(row, panel);
-  if constexpr (P > 1) panels<Isa, R, P / 2>(kernel, row, panel, end);
+ATTNKIT_INLINE void panels(const Kernel& kernel, int64_t row, int64_t panel, int64_t end, Ahead& ahead) {
+  for (; panel + P <= end; panel += P) kernel.template tile<Isa, R, P>(row, panel, ahead.take<P>());
+  if constexpr (P > 1) panels<Isa, R, P / 2>(kernel, row, panel, end, ahead);
 }
 
 // n rows, at most R.  Fewer rows take more panels at once, as they have fewer chains to fill the machine.
 template <class Isa, int R, class Kernel>
-ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64_t panel, int64_t end) {
+ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64_t panel, int64_t end, Ahead& ahead) {
   if constexpr (R > 1) {
-    if (n < R) return few_rows<Isa, R - 1>(kernel, row, n, panel, end);
+    if (n < R) return few_rows<Isa, R - 1>(kernel, row, n, panel, end, ahead);
   }
   constexpr int spare = std::max(1, Isa::rows / R) * Isa::columns, most = Isa::columns > 1 ? 2 * Isa::columns : 4;
-  panels<Isa, R, std::min(spare, most)>(kernel, row, panel, end);
+  panels<Isa, R, std::min(spare, most)>(kernel, row, panel, end, ahead);
 }
 
 // The first n of 16 outputs to y, or added to what is there.
@@ -105,13 +118,16 @@ struct Piece {
       const int64_t step = count > 1 ? 2 * Isa::columns : end - begin;
       for (int64_t panel = begin; panel < end; panel += step) {
         const int64_t stop = std::min(panel + step, end);
+        const char* const weights = kernel.weights_of(panel);
+        const int64_t bytes = kernel.weights_of(panel + 1) - weights;
+        Ahead ahead{weights + bytes * (count > 1 ? step : Isa::columns), static_cast<double>(bytes) / static_cast<double>(count)};
         for (int64_t t = 0; t < count; ++t) {
           // Tiles of nearly the same height: 9 rows are 5 and 4, not 8 and 1.
           const int64_t first = row + block + height * t / count, after = row + block + height * (t + 1) / count;
           if constexpr (requires { Isa::any_rows; })
             kernel.template strip<Isa>(first, after - first, panel, stop);
           else
-            few_rows<Isa, tallest>(kernel, first, after - first, panel, stop);
+            few_rows<Isa, tallest>(kernel, first, after - first, panel, stop, ahead);
         }
         if (!kernel.finish.activation) continue;
         const int64_t from = panel * panel_outputs, width = std::min(stop * panel_outputs, kernel.outputs) - from;
