@@ -62,10 +62,7 @@ int main(int argc, char** argv) {
                                          .c_str(),
                                      time_dense, std::ref(threads), make, kernel, inputs, outputs, limit)
             ->ArgName("rows")
-            ->Arg(1)
-            ->Arg(4)
-            ->Arg(16)
-            ->Arg(128)
+            ->ArgsProduct({{1, 4, 8, 16, 64, 128}})
             ->UseRealTime()
             ->Unit(benchmark::kMicrosecond);
   }

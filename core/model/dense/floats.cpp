@@ -74,8 +74,8 @@ struct Kernel {
 
   // Adds the products of the first `count` inputs of a group.  next: how far the next panel is.
   template <class Isa, int R, int P, int64_t count>
-  static ATTNKIT_INLINE void add(const Stored* w, int64_t next, const char* ahead, const float* x, int64_t x_row,
-                                 simd::Vec<Isa> (&acc)[R][P]) {
+  static ATTNKIT_INLINE void add(const Stored* w, int64_t next, const dense::Ahead& ahead, const float* x,
+                                 int64_t x_row, simd::Vec<Isa> (&acc)[R][P]) {
     // gcc would read an input again for each panel; AVX2 has no registers to hold them.
     constexpr bool hold = P > 1 && std::is_same_v<Isa, simd::Avx512>;
     simd::Vec<Isa> held[R][count];
@@ -94,7 +94,7 @@ struct Kernel {
       simd::Vec<Isa> columns[group<Stored>];
       load<Isa>(w + p * next, columns);
       // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.
-      if constexpr (R * 2 > Isa::rows) __builtin_prefetch(ahead + p * 64, 0, 2);
+      if constexpr (R * 2 > Isa::rows) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
 #pragma GCC unroll 2
       for (int64_t i = 0; i < count; ++i) {
         simd::Vec<Isa> column = columns[i];
@@ -113,7 +113,7 @@ struct Kernel {
   }
 
   template <class Isa, int R, int P>
-  ATTNKIT_INLINE void tile(int64_t row, int64_t panel, const dense::Ahead& ahead) const {
+  ATTNKIT_INLINE void tile(int64_t row, int64_t panel, dense::Ahead ahead) const {
     simd::Vec<Isa> acc[R][P];
     const int64_t padded = padded_inputs<Stored>(inputs);
     const Stored* w = weight + panel * padded * lanes;
@@ -125,12 +125,10 @@ struct Kernel {
       for (int r = 0; r < R; ++r) acc[r][p] = simd::at<Isa>(bias + (panel + p) * lanes);
     }
     constexpr int64_t step = group<Stored>;
-    const auto per_step = static_cast<int64_t>(P * ahead.per_panel * step / static_cast<double>(padded));
-    const char* next = ahead.at;
     int64_t k = 0;
-    for (; k + step <= inputs; k += step, next += per_step)
-      add<Isa, R, P, step>(w + k * lanes, padded * lanes, next, x + k, x_row, acc);
-    if (k < inputs) add<Isa, R, P, 1>(w + k * lanes, padded * lanes, next, x + k, x_row, acc);
+    for (; k + step <= inputs; k += step, ahead.at += ahead.step)
+      add<Isa, R, P, step>(w + k * lanes, padded * lanes, ahead, x + k, x_row, acc);
+    if (k < inputs) add<Isa, R, P, 1>(w + k * lanes, padded * lanes, ahead, x + k, x_row, acc);
     const int64_t first = panel * lanes;
     float* y = rows.y + row * rows.y_stride + first;
     if (first + P * lanes <= outputs) {

@@ -35,7 +35,7 @@ using Isas = dense::Isas<32, 4, 2>;
 #if defined(__x86_64__)
 template <int R, int P>
 __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w, const uint8_t* u, int64_t stride,
-                                                    int64_t panel, Sums (&sums)[R][P]) {
+                                                    int64_t panel, dense::Ahead ahead, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   // Loops that are not unrolled early, and memcpy of a sum, make gcc copy sums in every step and keep some in memory.
@@ -44,10 +44,11 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) acc[r][p] = _mm512_setzero_si512();
-  for (int64_t g = 0; g < groups; ++g)
+  for (int64_t g = 0; g < groups; ++g, ahead.at += ahead.step)
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const __m512i column = _mm512_loadu_si512(weight + (p * groups + g) * lanes * group);
+      if (2 * R > Isas::Vnni::rows) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         int32_t four;
@@ -63,15 +64,16 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
 
 template <int R, int P, class D>
 __attribute__((target("avx2"))) void multiply(Isas::Dots<D>, const Packed& w, const uint8_t* u, int64_t stride,
-                                              int64_t panel, Sums (&sums)[R][P]) {
+                                              int64_t panel, dense::Ahead ahead, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   __m256i acc[R][P][2];
   for (int r = 0; r < R; ++r)
     for (int p = 0; p < P; ++p) acc[r][p][0] = acc[r][p][1] = _mm256_setzero_si256();
-  for (int64_t g = 0; g < groups; ++g)
+  for (int64_t g = 0; g < groups; ++g, ahead.at += ahead.step)
     for (int p = 0; p < P; ++p) {
       const auto* column = reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group);
+      if (R > 2) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
       const __m256i low = _mm256_loadu_si256(column), high = _mm256_loadu_si256(column + 1);
       for (int r = 0; r < R; ++r) {
         int32_t four;
@@ -91,15 +93,16 @@ __attribute__((target("avx2"))) void multiply(Isas::Dots<D>, const Packed& w, co
 // AVX2's own product of bytes saturates, so both sides have 16 bits: `u` is what in_pairs() wrote.
 template <int R, int P>
 __attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const uint8_t* u, int64_t stride,
-                                              int64_t panel, Sums (&sums)[R][P]) {
+                                              int64_t panel, dense::Ahead ahead, Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   __m256i acc[R][P][2];
   for (int p = 0; p < P; ++p)
     for (int r = 0; r < R; ++r) acc[r][p][0] = acc[r][p][1] = _mm256_setzero_si256();
-  for (int64_t g = 0; g < groups; ++g)
+  for (int64_t g = 0; g < groups; ++g, ahead.at += ahead.step)
     for (int p = 0; p < P; ++p) {
       const auto* column = reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group);
+      if (R > 2) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
       __m256i even[2], odd[2];
       for (int h = 0; h < 2; ++h) {
         const __m256i bytes = _mm256_loadu_si256(column + h);
@@ -177,13 +180,15 @@ ATTNKIT_INLINE void multiply_groups(const Packed& w, const uint8_t* q, int64_t s
 }
 
 template <int R, int P>
-void multiply(Isas::Dot, const Packed& w, const uint8_t* q, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
+void multiply(Isas::Dot, const Packed& w, const uint8_t* q, int64_t stride, int64_t panel, const dense::Ahead&,
+              Sums (&sums)[R][P]) {
   multiply_groups(w, q, stride, panel, sums, dense::add_dot);
 }
 
 // 16 bits hold two products of at most 127 times 127.
 template <int R, int P>
-void multiply(Isas::Neon, const Packed& w, const uint8_t* q, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
+void multiply(Isas::Neon, const Packed& w, const uint8_t* q, int64_t stride, int64_t panel, const dense::Ahead&,
+              Sums (&sums)[R][P]) {
   multiply_groups(w, q, stride, panel, sums, [](int32x4_t acc, int8x16_t column, int8x16_t x) {
     const int16x8_t low = vmull_s8(vget_low_s8(column), vget_low_s8(x)), high = vmull_high_s8(column, x);
     return vpadalq_s16(acc, vpaddq_s16(low, high));
@@ -192,7 +197,8 @@ void multiply(Isas::Neon, const Packed& w, const uint8_t* q, int64_t stride, int
 #endif
 
 template <int R, int P>
-void multiply(Isas::Plain, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel, Sums (&sums)[R][P]) {
+void multiply(Isas::Plain, const Packed& w, const uint8_t* u, int64_t stride, int64_t panel, const dense::Ahead&,
+              Sums (&sums)[R][P]) {
   const int64_t groups = groups_of(w.inputs);
   const int8_t* weight = w.weight + panel * groups * lanes * group;
   for (int p = 0; p < P; ++p)
@@ -282,9 +288,9 @@ struct Kernel {
   }
 
   template <class Isa, int R, int P>
-  void tile(int64_t row, int64_t panel, const dense::Ahead&) const {
+  void tile(int64_t row, int64_t panel, const dense::Ahead& ahead) const {
     Sums sums[R][P];
-    multiply<R, P>(Isa(), w, u + row * u_stride, u_stride, panel, sums);
+    multiply<R, P>(Isa(), w, u + row * u_stride, u_stride, panel, ahead, sums);
     store(sums[0], P, 1, row, R, panel, P);
   }
 

@@ -11,6 +11,8 @@ namespace attnkit::core::dense {
 // Rows that pass over the same weights while these stay in the cache.
 constexpr int64_t block_rows = 64;
 
+constexpr int64_t memory_line = 64;  // bytes
+
 // Pieces of `rows` rows times `panels` panels each, but for the last ones.
 struct Pieces {
   int64_t rows, panels;
@@ -36,16 +38,28 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
   return cut;
 }
 
-// Memory that tiles ask for while they compute, where others will read: each takes its part and moves on.
+// What a tile asks the memory for while it computes: as many lines as it has panels in each step, in which it reads as
+// many.  More at once would stop the reads behind them.
 struct Ahead {
   const char* at;
-  double per_panel;  // bytes
+  int64_t step;  // bytes; less than the lines where tiles share the asking
+};
+
+// Weights that will be read, of which each tile asks for a share.
+class Asking {
+ public:
+  // bytes: of a panel; tiles: of rows, that go over the same panels.
+  Asking(const char* from, int64_t bytes, int64_t tiles) : at_(from), bytes_(bytes), tiles_(tiles) {}
   template <int P>
   ATTNKIT_INLINE Ahead take() {
-    const Ahead part = *this;
-    at += static_cast<int64_t>(P * per_panel);
-    return part;
+    const Ahead share{at_, P * memory_line / tiles_};
+    at_ += P * bytes_ / tiles_;
+    return share;
   }
+
+ private:
+  const char* at_;
+  int64_t bytes_, tiles_;
 };
 
 // A kernel has
@@ -62,19 +76,19 @@ constexpr int most_rows<Kernel, Isa> = Kernel::template most_rows<Isa>;
 
 // The panels from `panel` to `end`, P at a time and what is left fewer at a time.
 template <class Isa, int R, int P, class Kernel>
-ATTNKIT_INLINE void panels(const Kernel& kernel, int64_t row, int64_t panel, int64_t end, Ahead& ahead) {
-  for (; panel + P <= end; panel += P) kernel.template tile<Isa, R, P>(row, panel, ahead.take<P>());
-  if constexpr (P > 1) panels<Isa, R, P / 2>(kernel, row, panel, end, ahead);
+ATTNKIT_INLINE void panels(const Kernel& kernel, int64_t row, int64_t panel, int64_t end, Asking& asking) {
+  for (; panel + P <= end; panel += P) kernel.template tile<Isa, R, P>(row, panel, asking.take<P>());
+  if constexpr (P > 1) panels<Isa, R, P / 2>(kernel, row, panel, end, asking);
 }
 
 // n rows, at most R.  Fewer rows take more panels at once, as they have fewer chains to fill the machine.
 template <class Isa, int R, class Kernel>
-ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64_t panel, int64_t end, Ahead& ahead) {
+ATTNKIT_INLINE void few_rows(const Kernel& kernel, int64_t row, int64_t n, int64_t panel, int64_t end, Asking& asking) {
   if constexpr (R > 1) {
-    if (n < R) return few_rows<Isa, R - 1>(kernel, row, n, panel, end, ahead);
+    if (n < R) return few_rows<Isa, R - 1>(kernel, row, n, panel, end, asking);
   }
   constexpr int spare = std::max(1, Isa::rows / R) * Isa::columns, most = Isa::columns > 1 ? 2 * Isa::columns : 4;
-  panels<Isa, R, std::min(spare, most)>(kernel, row, panel, end, ahead);
+  panels<Isa, R, std::min(spare, most)>(kernel, row, panel, end, asking);
 }
 
 // The first n of 16 outputs to y, or added to what is there.
@@ -118,16 +132,16 @@ struct Piece {
       const int64_t step = count > 1 ? 2 * Isa::columns : end - begin;
       for (int64_t panel = begin; panel < end; panel += step) {
         const int64_t stop = std::min(panel + step, end);
-        const char* const weights = kernel.weights_of(panel);
-        const int64_t bytes = kernel.weights_of(panel + 1) - weights;
-        Ahead ahead{weights + bytes * (count > 1 ? step : Isa::columns), static_cast<double>(bytes) / static_cast<double>(count)};
+        // A single tile of rows asks for what it reads next, several for what all of them do.
+        const char* const next = kernel.weights_of(count > 1 ? stop : panel + Isa::columns);
+        Asking asking(next, kernel.weights_of(1) - kernel.weights_of(0), count);
         for (int64_t t = 0; t < count; ++t) {
           // Tiles of nearly the same height: 9 rows are 5 and 4, not 8 and 1.
           const int64_t first = row + block + height * t / count, after = row + block + height * (t + 1) / count;
           if constexpr (requires { Isa::any_rows; })
             kernel.template strip<Isa>(first, after - first, panel, stop);
           else
-            few_rows<Isa, tallest>(kernel, first, after - first, panel, stop, ahead);
+            few_rows<Isa, tallest>(kernel, first, after - first, panel, stop, asking);
         }
         if (!kernel.finish.activation) continue;
         const int64_t from = panel * panel_outputs, width = std::min(stop * panel_outputs, kernel.outputs) - from;
