@@ -38,8 +38,8 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
   return cut;
 }
 
-// What a tile asks the memory for while it computes: as many lines as it has panels in each step, in which it reads as
-// many.  More at once would stop the reads behind them.
+// Memory that a tile asks for while it computes: as many lines as it has panels in each step, in which it reads as many.
+// More at once would stop the reads behind them.
 struct Ahead {
   const char* at;
   int64_t step;  // bytes; less than the lines where tiles share the asking
