@@ -38,8 +38,8 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
   return cut;
 }
 
-// Memory that a tile asks for while it computes: as many lines as it has panels in each step, in which it reads as many.
-// More at once would stop the reads behind them.
+// Memory that a tile asks for while it computes: as many lines in each step as it has panels, of each of which it reads
+// one.  More at once would stop the reads behind them.
 struct Ahead {
   const char* at;
   int64_t step;  // bytes; less than the lines where tiles share the asking
@@ -49,17 +49,18 @@ struct Ahead {
 class Asking {
  public:
   // bytes: of a panel; tiles: of rows, that go over the same panels.
-  Asking(const char* from, int64_t bytes, int64_t tiles) : at_(from), bytes_(bytes), tiles_(tiles) {}
+  Asking(const char* from, int64_t bytes, int64_t tiles)
+      : at_(from), bytes_(bytes / tiles), step_((memory_line + tiles - 1) / tiles) {}
   template <int P>
   ATTNKIT_INLINE Ahead take() {
-    const Ahead share{at_, P * memory_line / tiles_};
-    at_ += P * bytes_ / tiles_;
+    const Ahead share{at_, P * step_};
+    at_ += P * bytes_;
     return share;
   }
 
  private:
   const char* at_;
-  int64_t bytes_, tiles_;
+  int64_t bytes_, step_;  // of a tile and one of its panels
 };
 
 // A kernel has
