@@ -22,19 +22,28 @@ void HostCompute::dense_add(const Dense& layer, const void* x, DeviceType, float
   layer.add(threads_, static_cast<const float*>(x), layer.inputs(), y, layer.outputs(), rows);
 }
 
-const void* HostCompute::inner(const Dense* gate, const Dense& in, const void* x, DeviceType, float* hidden, DeviceType,
-                               int64_t rows, Activation f) {
-  const float* const from = static_cast<const float*>(x);
-  const int64_t width = in.outputs();
-  const Dense& first = gate ? *gate : in;
-  first.apply(threads_, from, first.inputs(), hidden, width, rows, f);
-  if (!gate) return hidden;
-  float* const plain = hidden + rows * width;
-  in.apply(threads_, from, in.inputs(), plain, width, rows);
-  threads_.each(rows, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
-    for (int64_t i = begin * width; i < end * width; ++i) hidden[i] *= plain[i];
-  });
-  return hidden;
+void HostCompute::feed_forward(const Dense* gate, const Dense& in, const Dense& out, const void* x, DeviceType,
+                               float* y, int64_t rows, Activation f, Buffer& room) {
+  const int64_t d = in.inputs(), width = in.outputs(), together = std::min(rows, rows_together(width * (gate ? 2 : 1)));
+  float *const hidden = room.get<float>(together * width * (gate ? 2 : 1)), *const plain = hidden + together * width;
+  for (int64_t first = 0; first < rows; first += together) {
+    const float* const from = static_cast<const float*>(x) + first * d;
+    const int64_t n = std::min(together, rows - first);
+    (gate ? *gate : in).apply(threads_, from, d, hidden, width, n, f);
+    if (gate) {
+      in.apply(threads_, from, d, plain, width, n);
+      threads_.each(n, 16384 / width + 1, [&](int64_t begin, int64_t end, uint32_t) {
+        for (int64_t i = begin * width; i < end * width; ++i) hidden[i] *= plain[i];
+      });
+    }
+    out.add(threads_, hidden, width, y + first * d, d, n);
+  }
+}
+
+// As many as leave their inner values in the caches of the workers, by whole blocks of dense layers.
+int64_t HostCompute::rows_together(int64_t width) const {
+  constexpr int64_t block = 64, floats = 1 << 18;  // of a worker
+  return std::max<int64_t>(1, floats / (width * block)) * block * workers();
 }
 
 void HostCompute::project(std::span<const Projection> all, const void* x, DeviceType, int64_t rows, const Side& side) {

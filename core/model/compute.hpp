@@ -52,10 +52,9 @@ class Compute {
   // y = W x + b, or y += W x + b
   virtual void dense(const Dense& layer, const float* x, float* y, int64_t rows) = 0;
   virtual void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) = 0;
-  // f(gate x) * in x, or f(in x) where there is no gate, in the type that is asked for.  hidden: room for as many
-  // floats, and as many again with a gate; it or other memory that lasts until the next call is what it gives.
-  virtual const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden,
-                            DeviceType type, int64_t rows, Activation f) = 0;
+  // y += out (f(gate x) * in x), or out f(in x) where there is no gate; y may be x.
+  virtual void feed_forward(const Dense* gate, const Dense& in, const Dense& out, const void* x, DeviceType of_x,
+                            float* y, int64_t rows, Activation f, Buffer& room) = 0;
   // x in that type: x itself in f32, else rounded in `room`.
   virtual const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) = 0;
   virtual void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
@@ -83,8 +82,8 @@ class HostCompute final : public Compute {
   DeviceType takes(const Dense&) const override { return DeviceType::f32; }
   void dense(const Dense& layer, const float* x, float* y, int64_t rows) override;
   void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
-  const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
-                    int64_t rows, Activation f) override;
+  void feed_forward(const Dense* gate, const Dense& in, const Dense& out, const void* x, DeviceType of_x, float* y,
+                    int64_t rows, Activation f, Buffer& room) override;
   const void* rounded(const float* x, int64_t, DeviceType, Buffer&) override { return x; }
   void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
                const Side& side) override;
@@ -97,6 +96,7 @@ class HostCompute final : public Compute {
 
  private:
   void project(const Projection& one, const float* x, int64_t rows, const Side& side);
+  int64_t rows_together(int64_t width) const;
 
   Threads& threads_;
 };

@@ -268,7 +268,15 @@ void DeviceCompute::dense_add(const Dense& layer, const void* x, DeviceType of_x
   dense(tensors_->dense(layer), x, of_x, y, DeviceType::f32, rows, DeviceActivation::none, true);
 }
 
-// One kernel behind the products activates, multiplies and rounds.
+void DeviceCompute::feed_forward(const Dense* gate, const Dense& in, const Dense& out, const void* x, DeviceType of_x,
+                                 float* y, int64_t rows, Activation f, Buffer& room) {
+  float* const hidden = room.get<float>(rows * in.outputs() * (gate ? 2 : 1));
+  const DeviceType type = takes(out);
+  dense_add(out, inner(gate, in, x, of_x, hidden, type, rows, f), type, y, rows);
+}
+
+// f(gate x) * in x, or f(in x) where there is no gate, in that type; in `hidden` or in other memory that lasts until
+// the next call.  One kernel behind the products activates, multiplies and rounds.
 const void* DeviceCompute::inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden,
                                  DeviceType type, int64_t rows, Activation f) {
   const int64_t width = in.outputs();

@@ -76,8 +76,8 @@ class DeviceCompute final : public Compute, public BufferMemory {
   DeviceType takes(const Dense& layer) const override;
   void dense(const Dense& layer, const float* x, float* y, int64_t rows) override;
   void dense_add(const Dense& layer, const void* x, DeviceType of_x, float* y, int64_t rows) override;
-  const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
-                    int64_t rows, Activation f) override;
+  void feed_forward(const Dense* gate, const Dense& in, const Dense& out, const void* x, DeviceType of_x, float* y,
+                    int64_t rows, Activation f, Buffer& room) override;
   const void* rounded(const float* x, int64_t n, DeviceType type, Buffer& room) override;
   void project(std::span<const Projection> all, const void* x, DeviceType type, int64_t rows,
                const Side& side) override;
@@ -135,6 +135,8 @@ class DeviceCompute final : public Compute, public BufferMemory {
   void project(const Projection& one, const void* x, DeviceType type, int64_t rows, const Side& side);
   void dense(const DeviceDense& layer, const void* x, DeviceType of_x, void* y, DeviceType of_y, int64_t rows,
              DeviceActivation f, bool add);
+  const void* inner(const Dense* gate, const Dense& in, const void* x, DeviceType of_x, float* hidden, DeviceType type,
+                    int64_t rows, Activation f);
   DeviceRotary turns_of(const Rotary& rotary, int64_t max_length) const;
 
   std::shared_ptr<const DeviceTensors> tensors_;

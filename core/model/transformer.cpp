@@ -35,7 +35,6 @@ void Transformer::residual(Workspace& ws, const LayerNorm& around, float* x, int
 }
 
 void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
-  const int64_t width = manifest_.ffn;
   const int64_t rows = static_cast<int64_t>(walk.self.lengths.size()) * walk.self.length;
   const auto show = [&](const std::string& layer) {
     if (walk.probe && walk.probe->show) walk.probe->show(layer, walk.self, x);
@@ -62,10 +61,7 @@ void Transformer::run(Workspace& ws, const Walk& walk, float* x) const {
     DeviceType type = ws.compute->takes(ffn.in);
     if (gate && ws.compute->takes(*gate) != type) type = DeviceType::f32;
     residual(ws, ffn.norm, x, rows, type, [&](const void* in, DeviceType of_in) {
-      float* hidden = ws.hidden.get<float>(rows * width * (gate ? 2 : 1));
-      const DeviceType of_out = ws.compute->takes(ffn.out);
-      const void* const inner = ws.compute->inner(gate, ffn.in, in, of_in, hidden, of_out, rows, manifest_.activation);
-      ws.compute->dense_add(ffn.out, inner, of_out, x, rows);
+      ws.compute->feed_forward(gate, ffn.in, ffn.out, in, of_in, x, rows, manifest_.activation, ws.hidden);
     });
     show(fmt::format("{}.ffn.{}", name_, ++number));
   }
