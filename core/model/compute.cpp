@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/model/dense/walk.hpp"
+
 namespace attnkit::core {
 
 RowArrays HostCompute::rows(const Side& side) const {
@@ -42,7 +44,7 @@ void HostCompute::feed_forward(const Dense* gate, const Dense& in, const Dense& 
 
 // As many as leave their inner values in the caches of the workers, by whole blocks of dense layers.
 int64_t HostCompute::rows_together(int64_t width) const {
-  constexpr int64_t block = 64, floats = 1 << 18;  // of a worker
+  constexpr int64_t block = dense::block_rows, floats = 1 << 18;  // of a worker
   return std::max<int64_t>(1, floats / (width * block)) * block * workers();
 }
 

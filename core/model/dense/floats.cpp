@@ -93,8 +93,7 @@ struct Kernel {
     for (int p = 0; p < P; ++p) {
       simd::Vec<Isa> columns[group<Stored>];
       load<Isa>(w + p * next, columns);
-      // Many rows compute long enough for the memory to be asked ahead; one row only waits for it.
-      if constexpr (R * 2 > Isa::rows) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
+      if constexpr (dense::asks_ahead<Isa, R>) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
 #pragma GCC unroll 2
       for (int64_t i = 0; i < count; ++i) {
         simd::Vec<Isa> column = columns[i];

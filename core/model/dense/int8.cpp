@@ -48,7 +48,7 @@ __attribute__((target(ATTNKIT_VNNI))) void multiply(Isas::Vnni, const Packed& w,
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const __m512i column = _mm512_loadu_si512(weight + (p * groups + g) * lanes * group);
-      if (2 * R > Isas::Vnni::rows) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
+      if constexpr (dense::asks_ahead<Isas::Vnni, R>) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         int32_t four;
@@ -73,7 +73,7 @@ __attribute__((target("avx2"))) void multiply(Isas::Dots<D>, const Packed& w, co
   for (int64_t g = 0; g < groups; ++g, ahead.at += ahead.step)
     for (int p = 0; p < P; ++p) {
       const auto* column = reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group);
-      if (R > 2) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
+      if constexpr (dense::asks_ahead<Isas::Dots<D>, R>) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
       const __m256i low = _mm256_loadu_si256(column), high = _mm256_loadu_si256(column + 1);
       for (int r = 0; r < R; ++r) {
         int32_t four;
@@ -102,7 +102,7 @@ __attribute__((target("avx2"))) void multiply(Isas::Avx2, const Packed& w, const
   for (int64_t g = 0; g < groups; ++g, ahead.at += ahead.step)
     for (int p = 0; p < P; ++p) {
       const auto* column = reinterpret_cast<const __m256i*>(weight + (p * groups + g) * lanes * group);
-      if (R > 2) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
+      if constexpr (dense::asks_ahead<Isas::Avx2, R>) __builtin_prefetch(ahead.at + p * dense::memory_line, 0, 2);
       __m256i even[2], odd[2];
       for (int h = 0; h < 2; ++h) {
         const __m256i bytes = _mm256_loadu_si256(column + h);

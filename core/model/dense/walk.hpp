@@ -39,11 +39,15 @@ inline Pieces pieces_of(int64_t rows, int64_t panels, double cost, uint32_t work
 }
 
 // Memory that a tile asks for while it computes: as many lines in each step as it has panels, of each of which it reads
-// one.  More at once would stop the reads behind them.
+// one.
 struct Ahead {
   const char* at;
   int64_t step;  // bytes; less than the lines where tiles share the asking
 };
+
+// Tiles of few rows only wait for their own weights; more compute long enough for the memory to be asked ahead.
+template <class Isa, int R>
+constexpr bool asks_ahead = 2 * R > Isa::rows;
 
 // Weights that will be read, of which each tile asks for a share.
 class Asking {

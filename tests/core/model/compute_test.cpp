@@ -2,20 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
+#include <algorithm>
+
+#include "noise.hpp"
 
 namespace attnkit::core {
 namespace {
 
 constexpr int64_t inputs = 8, width = 4096;  // inner values of 64 rows fill what a worker takes at a time
-
-std::vector<float> noise(int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& v : values) v = normal(random);
-  return values;
-}
 
 Dense layer(int64_t from, int64_t to, unsigned seed) { return {from, to, noise(from * to, seed), noise(to, seed + 1)}; }
 

@@ -18,17 +18,10 @@
 #include "core/base/int4.hpp"
 #include "core/base/sha256.hpp"
 #include "core/model/dense/walk.hpp"
+#include "noise.hpp"
 
 namespace attnkit::core {
 namespace {
-
-std::vector<float> noise(size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(n);
-  for (float& v : values) v = normal(random);
-  return values;
-}
 
 // The sums of a row in double, from what the layer says its weights are.
 std::vector<double> sums(const Dense& dense, const std::vector<float>& bias, const float* x) {
