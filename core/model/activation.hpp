@@ -31,7 +31,7 @@ ATTNKIT_INLINE void gelu(V& x) {
   V p = halves[0] - V{};
   for (int i = 1; i < 10; ++i) p = p * t + halves[i];
   V tail = -a * a;
-  simd::exp(tail);
+  simd::exp_to_88(tail);
   tail *= p * t * near;
   x = simd::select(x < 0.0f, tail, x - tail);
 }
@@ -52,25 +52,18 @@ ATTNKIT_INLINE void gate(V& x, const V& y) {
 }
 
 // gelu_tanh is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, where (1 + tanh(y)) / 2 = 1 / (1 + e^-2y).
-template <class V>
-ATTNKIT_INLINE void activate(Activation activation, V& x) {
-  switch (activation) {
-    case Activation::relu:
-      x = simd::select(x < 0.0f, V{}, x);
-      break;
-    case Activation::gelu:
-      gelu(x);
-      break;
-    case Activation::gelu_tanh:
-      gate(x, 1.59576912f * (x + 0.044715f * x * x * x));
-      break;
-    case Activation::quick_gelu:
-      gate(x, 1.702f * x);
-      break;
-    case Activation::silu:
-      gate(x, x);
-      break;
-  }
+template <Activation activation, class V>
+ATTNKIT_INLINE void activate(V& x) {
+  if constexpr (activation == Activation::relu)
+    x = simd::select(x < 0.0f, V{}, x);
+  else if constexpr (activation == Activation::gelu)
+    gelu(x);
+  else if constexpr (activation == Activation::gelu_tanh)
+    gate(x, 1.59576912f * (x + 0.044715f * x * x * x));
+  else if constexpr (activation == Activation::quick_gelu)
+    gate(x, 1.702f * x);
+  else
+    gate(x, x);
 }
 
 }  // namespace attnkit::core

@@ -166,8 +166,7 @@ struct Run {
           if (far && next % shape.group() == 0) {
             const int64_t soon = from + turn / heads * step;
             const float* row = kept(b, next / shape.group()) + (keys ? 0 : shape.d);
-            for (int64_t j = soon; j < std::min(seen, soon + step); ++j)
-              for (int64_t c = 0; c < width; c += simd::kLanes) __builtin_prefetch(row + j * token + c, 0, 2);
+            for (int64_t j = soon; j < std::min(seen, soon + step); ++j) simd::prefetch(row + j * token, width);
           }
           body(h, simd::Segment{k, k + shape.d, token, token, n}, from);
         } else {

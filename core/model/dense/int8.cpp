@@ -365,11 +365,10 @@ class Int8 : public DenseWeights {
   }
 
   void row(int64_t output, float* weights) const override {
-    const int64_t groups = groups_of(w_.inputs);
-    for (int64_t k = 0; k < w_.inputs; ++k)
-      weights[k] = w_.scale[output] *
-                   static_cast<float>(
-                       w_.weight[((output / lanes * groups + k / group) * lanes + output % lanes) * group + k % group]);
+    const float scale = w_.scale[output];
+    const int8_t* from = w_.weight + (output / lanes * groups_of(w_.inputs) * lanes + output % lanes) * group;
+    for (int64_t k = 0; k < w_.inputs; k += group, from += lanes * group)
+      for (int64_t i = 0; i < std::min(group, w_.inputs - k); ++i) weights[k + i] = scale * static_cast<float>(from[i]);
   }
 
   void digest(Sha256& to) const override {

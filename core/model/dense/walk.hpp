@@ -113,12 +113,29 @@ struct Activate {
   int64_t stride, rows, width;
   template <class Isa>
   ATTNKIT_INLINE void operator()() const {
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < width; i += simd::kLanes) {
+    switch (activation) {
+      case Activation::relu:
+        return by<Isa, Activation::relu>();
+      case Activation::gelu:
+        return by<Isa, Activation::gelu>();
+      case Activation::gelu_tanh:
+        return by<Isa, Activation::gelu_tanh>();
+      case Activation::quick_gelu:
+        return by<Isa, Activation::quick_gelu>();
+      case Activation::silu:
+        return by<Isa, Activation::silu>();
+    }
+  }
+  template <class Isa, Activation activation>
+  ATTNKIT_INLINE void by() const {
+    const Activate copy = *this;  // the floats that are written could be any of the members
+    for (int64_t r = 0; r < copy.rows; ++r)
+      for (int64_t i = 0; i < copy.width; i += simd::kLanes) {
+        float* const at = copy.y + r * copy.stride + i;
         simd::Vec<Isa> v;
-        simd::load(y + r * stride + i, width - i, v);
-        activate(activation, v);
-        simd::store(v, width - i, y + r * stride + i);
+        simd::load(at, copy.width - i, v);
+        activate<activation>(v);
+        simd::store(v, copy.width - i, at);
       }
   }
 };

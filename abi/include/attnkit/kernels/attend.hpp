@@ -12,6 +12,8 @@
 namespace attnkit::simd {
 
 constexpr int64_t kQueries = 512, kKeys = 128;  // max queries at a time, and keys in a block
+template <class Isa>
+constexpr int64_t kTogether = 2 * ProductTile<Isa>::rows;  // queries whose scores are made together
 
 // Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
 template <class Isa>
@@ -91,11 +93,11 @@ struct Online {
 template <class Isa, class Edit>
 ATTNKIT_INLINE void attend_block(const float* q, int64_t q_row, int64_t queries, const Memory& m, int64_t from,
                                  const int64_t* seen, float scale, Online& online, Edit edit) {
-  constexpr int64_t together = 2 * ProductTile<Isa>::rows;
-  alignas(64) float scores[together * kKeys];
-  for (int64_t i = 0; i < queries; i += together) {
-    const int64_t rows = std::min(together, queries - i);
-    int64_t live[together], all = m.n, any = 0;
+  constexpr int64_t group = kTogether<Isa>;
+  alignas(64) float scores[group * kKeys];
+  for (int64_t i = 0; i < queries; i += group) {
+    const int64_t rows = std::min(group, queries - i);
+    int64_t live[group], all = m.n, any = 0;
     for (int64_t r = 0; r < rows; ++r) {
       live[r] = std::clamp<int64_t>(seen[i + r] - from, 0, m.n);
       all = std::min(all, live[r]);

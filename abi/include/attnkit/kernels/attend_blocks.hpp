@@ -11,8 +11,9 @@
 
 namespace attnkit::attend {
 
-constexpr int64_t kFew = 4;     // queries of a row from which blocks are faster
-constexpr int64_t kLeast = 64;  // queries of a block where workers want more blocks
+constexpr int64_t kFew = 4;        // queries of a row from which blocks are faster
+constexpr int64_t kLeast = 64;     // queries of a block where workers want more blocks
+constexpr int64_t kFar = 1 << 19;  // floats of keys and values from which asking ahead pays
 
 // A run cut into blocks of queries, and its sizes.
 struct Cut {
@@ -72,6 +73,8 @@ struct Head {
   const Sight& sight;
   const float* kept;  // its first key in the state, the value behind it; NULL without one
   int64_t token;      // floats of one position in the state
+  // Do keys and values of the run come from beyond the second cache?
+  bool far = run.batch * (sight.past + sight.fresh) * w.kv_heads * (w.d + w.e) >= kFar;
 
   // Keys and values of n positions from `from` on, as they stand in the state and in the ports.
   template <class Isa>
@@ -87,6 +90,31 @@ struct Head {
     int64_t most = 0;
     for (int64_t i = queries.begin; i < queries.end; ++i) most = std::max(most, sight.seen(i));
     return most;
+  }
+
+  // Asks memory for what comes after the block of keys from `from` on, a part of it with each group of queries: the
+  // next group of queries, keys and values of the next block or of the head that follows.
+  template <class Isa>
+  ATTNKIT_INLINE void ask(const Span& queries, int64_t i, int64_t from, int64_t keys) const {
+    constexpr int64_t group = simd::kTogether<Isa>;
+    const int64_t count = queries.size(), groups = (count + group - 1) / group, turn = i / group;
+    for (int64_t s = i + group; from == 0 && s < std::min(i + 2 * group, count); ++s)
+      simd::prefetch(x.q.row(b, h, queries.begin + s), w.d);
+    const bool more = from + simd::kKeys < keys, here = more || queries.end < sight.queries;
+    const int64_t next = b * w.heads + h + (here ? 0 : 1), nb = next / w.heads, nh = next % w.heads;
+    if (nb == run.batch) return;
+    for (int64_t s = 0; !here && turn + 1 == groups && s < std::min(group, run.queries); ++s)
+      simd::prefetch(x.q.row(nb, nh, s), w.d);
+    const int64_t begin = more ? from + simd::kKeys : 0;
+    const int64_t n = std::min(simd::kKeys, (here ? keys : sight.past + sight.fresh) - begin);
+    for (int64_t j = begin + turn * n / groups; j < begin + (turn + 1) * n / groups; ++j) {
+      if (j >= sight.past) {
+        simd::prefetch(x.k.row(nb, nh / w.group(), j - sight.past), w.d);
+        simd::prefetch(x.v.row(nb, nh / w.group(), j - sight.past), w.e);
+      } else if (here) {
+        simd::prefetch(kept + j * token, w.d + w.e);
+      }
+    }
   }
 
   // A block of queries of it.  pack(from, n) packs that many keys and values from `from` on; edit(i, from, n, scores)
@@ -108,6 +136,7 @@ struct Head {
       simd::attend_block<Isa>(
           x.q.row(b, h, first), x.q.next, count, {block.keys, simd::kKeys, block.values, width, n, w.d, width}, from,
           seen, scale, online, [&](int64_t i, float* scores) __attribute__((always_inline)) {
+            if (far && i % simd::kTogether<Isa> == 0) ask<Isa>(queries, i, from, keys);
             edit(i, from, std::clamp<int64_t>(seen[i] - from, 0, n), scores);
           });
     }

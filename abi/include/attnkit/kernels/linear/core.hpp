@@ -63,14 +63,7 @@ struct Scratch {
         sums(has_state ? nullptr : layout.take<Real>(s.head_floats())) {}
 };
 
-// Asks for a row that comes kAhead later: with rows of other heads between those of one the machine does not foresee
-// it.  Into the second cache: in the first one such rows take each other's places before they are read.
-template <bool to_write = false, class T>
-ATTNKIT_INLINE void prefetch(const T* row, int64_t width) {
-  constexpr int second_cache = 2;
-  for (int64_t c = 0; c < width; c += 64 / static_cast<int64_t>(sizeof(T)))
-    __builtin_prefetch(row + c, to_write, second_cache);
-}
+// Rows by which memory is asked ahead.
 constexpr int64_t kAhead = 8;
 
 // Adds state and flops.  map_flops: of the feature map, per row and head.
@@ -324,7 +317,7 @@ class Walker {
     return features_ + (kEvents + n_ - 1) * shape_.row();
   }
   ATTNKIT_INLINE void read(const Real* q, Real* o, Real* sum = nullptr) {
-    prefetch<true>(o, shape_.e);
+    simd::prefetch<true>(o, shape_.e);
     Real* copy = values(kEvents + n_ - 1);
     std::memset(copy, 0, static_cast<size_t>(shape_.e) * sizeof(Real));
     events_[n_ - 1].q = q;
@@ -446,8 +439,8 @@ struct Run {
       }
       for (int64_t j = from; j < to; ++j) {
         if (j + kAhead < run.keys) {
-          prefetch(x.k.row(b, h, j + kAhead), shape.d);
-          prefetch(x.v.row(b, h, j + kAhead) + begin, own.e);
+          simd::prefetch(x.k.row(b, h, j + kAhead), shape.d);
+          simd::prefetch(x.v.row(b, h, j + kAhead) + begin, own.e);
         }
         Real* row = walker.key_row();
         if constexpr (Rescales<Map>)
@@ -462,7 +455,7 @@ struct Run {
       for (int64_t n = 0; n < together; ++n) {
         Real* row = walker.query_row();
         const At<Isa> at{{b, first + n, sight.q_pos + i}};
-        if (i + kAhead < run.queries) prefetch(x.q.row(b, at.h, i + kAhead), shape.d);
+        if (i + kAhead < run.queries) simd::prefetch(x.q.row(b, at.h, i + kAhead), shape.d);
         if constexpr (Rescales<Map>)
           map.query(x.q.row(b, at.h, i), at, row, s);
         else

@@ -141,8 +141,8 @@ struct Gradient {
     template <class Isa>
     ATTNKIT_INLINE void load_key(int64_t j, int64_t n, int64_t soon) const {
       if (soon >= 0 && soon < sight.fresh) {
-        prefetch(all.x.k.row(b, kv, soon), shape().d);
-        prefetch(all.x.v.row(b, kv, soon), shape().e);
+        simd::prefetch(all.x.k.row(b, kv, soon), shape().d);
+        simd::prefetch(all.x.v.row(b, kv, soon), shape().e);
       }
       all.map.key(all.x.k.row(b, kv, j), At<Isa>{{b, kv, j}}, p.b + n * p.row);
       simd::map<Isa>(
@@ -154,8 +154,8 @@ struct Gradient {
     template <class Isa>
     ATTNKIT_INLINE void load_query(int64_t i, int64_t n, int64_t soon) const {
       if (soon >= 0 && soon < sight.queries) {
-        prefetch(all.x.q.row(b, h, soon), shape().d);
-        prefetch(all.g.o.row(b, h, soon), shape().e);
+        simd::prefetch(all.x.q.row(b, h, soon), shape().d);
+        simd::prefetch(all.g.o.row(b, h, soon), shape().e);
       }
       all.map.query(all.x.q.row(b, h, i), At<Isa>{{b, h, sight.q_pos + i}}, p.a + n * p.row);
       const auto part = [den = all.guard(saved[i])](const auto& given) __attribute__((always_inline)) {
@@ -167,7 +167,7 @@ struct Gradient {
     // w of a query.
     template <class Isa>
     ATTNKIT_INLINE Real weight(int64_t i, int64_t soon) const {
-      if (soon >= 0 && soon < sight.queries) prefetch(all.x.o.row(b, h, soon), shape().e);
+      if (soon >= 0 && soon < sight.queries) simd::prefetch(all.x.o.row(b, h, soon), shape().e);
       return slope(i, simd::dot<Isa>(all.g.o.row(b, h, i), all.x.o.row(b, h, i), shape().e));
     }
     // The same from its features and S u, for G . o = a . S u: with the rounding of S u, which it is to cancel, and no
@@ -190,7 +190,7 @@ struct Gradient {
     template <bool query>
     ATTNKIT_INLINE void ask(int64_t i) const {
       const auto row = [&](const View<Real>& to, int64_t head, int64_t width) __attribute__((always_inline)) {
-        if (to) prefetch<true>(to.row(b, head, i), width);
+        if (to) simd::prefetch<true>(to.row(b, head, i), width);
       };
       if (query) return row(all.g.q, h, shape().d);
       row(all.g.k, kv, shape().d);
