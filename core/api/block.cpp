@@ -283,11 +283,17 @@ void with_exec(const attnkit_block& block, const Plan& plan, const attn_exec* gi
     check_exec(plan.request(), *given, scratch_bytes);
     return run(given);
   }
+  // A small scratch stays with the thread, whose next call allocates nothing.  It is taken meanwhile: a run that this
+  // one's threads begin finds none.
+  constexpr uint64_t most_kept = 1 << 20;
+  static thread_local Buffer kept;
   Buffer scratch;
+  std::swap(scratch, kept);
   const attn_exec exec = block.runtime->threads.exec(plan.scratch(scratch, scratch_bytes), scratch_bytes);
   if (exec.workers > plan.request().workers)
     fail(ATTN_INVALID, "request.workers {} is below the runtime's {} threads", plan.request().workers, exec.workers);
   run(&exec);
+  if (scratch.bytes() <= most_kept) std::swap(scratch, kept);
 }
 
 }  // namespace

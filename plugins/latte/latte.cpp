@@ -108,7 +108,7 @@ class Walker {
     n_ = 0;
   }
   ATTNKIT_INLINE void end() {
-    if (n_ == 1)
+    if (n_ == 1 && !events_[0].shrink)
       take(true);
     else
       flush();

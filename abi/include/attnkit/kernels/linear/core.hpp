@@ -126,21 +126,6 @@ struct Tile {
   }
 };
 
-// One event.
-template <class Event>
-struct Alone {
-  Event x;
-  // Takes it to the tile of rows from f and columns from e on; has it changed?
-  template <class Tile>
-  ATTNKIT_INLINE bool operator()(Tile& tile, int64_t f, int64_t e) const {
-    if constexpr (Shrinks<Event>)
-      if (x.shrink) tile.shrink(x.shrink + f);
-    if (x.v) tile.append(x.k + f, x.v + e);
-    if (x.o) tile.read(x.q + f, x.o + e);
-    return x.v != nullptr;
-  }
-};
-
 // Events one after another, whatever they are.
 template <class Event>
 struct Listed {
@@ -268,12 +253,51 @@ ATTNKIT_INLINE void sweep(Real* s, int64_t features, int64_t values, const Event
   if (rest > 0) tail(s, features, values, whole, events, n);
 }
 
-// The same against one event, as a step of a stream has, which stays in registers.
+// C vectors of columns of S from e on against one event, row by row: its value and what it reads stay in registers.
+template <class Isa, int C, bool appends, bool reads, class Real, class Event>
+ATTNKIT_INLINE void step_columns(Real* s, int64_t features, int64_t values, int64_t e, const Event& event) {
+  constexpr int64_t lanes = simd::Lanes<Real>::count;
+  const Event x = event;  // what is written to S could be any of its members
+  simd::Vector<Real, Isa> v[C], o[C];
+  for (int c = 0; c < C; ++c) {
+    if constexpr (appends) v[c] = simd::at<Isa>(x.v + e + c * lanes);
+    if constexpr (reads) o[c] = simd::at<Isa>(x.o + e + c * lanes);
+  }
+  for (int64_t f = 0; f < features; ++f) {
+    Real* const at = s + f * values + e;
+    const Real k = appends ? x.k[f] : 0, q = reads ? x.q[f] : 0;
+    for (int c = 0; c < C; ++c) {
+      auto sums = simd::at<Isa>(at + c * lanes);
+      if constexpr (appends) {
+        sums += k * v[c];
+        simd::store(sums, at + c * lanes);
+      }
+      if constexpr (reads) o[c] += q * sums;
+    }
+  }
+  if constexpr (reads)
+    for (int c = 0; c < C; ++c) simd::store(o[c], x.o + e + c * lanes);
+}
+
+// All of S against one event that shrinks nothing, as a step of a stream has; one that appends nothing leaves S alone,
+// which others may be reading.
 template <class Isa, class Real, class Event>
 ATTNKIT_INLINE void step(Real* s, int64_t features, int64_t values, const Event& event) {
-  panels<Isa>(s, features, values, Alone<Event>{event}, true);
-  const int64_t rest = values % simd::Lanes<Real>::count;
-  if (rest > 0) tail(s, features, values, values - rest, &event, 1);
+  constexpr int64_t lanes = simd::Lanes<Real>::count;
+  int64_t e = 0;
+  const auto columns = [&](auto appends, auto reads) __attribute__((always_inline)) {
+    for (; e + 4 * lanes <= values; e += 4 * lanes) step_columns<Isa, 4, appends, reads>(s, features, values, e, event);
+    for (; e + 2 * lanes <= values; e += 2 * lanes) step_columns<Isa, 2, appends, reads>(s, features, values, e, event);
+    if (e + lanes <= values)
+      step_columns<Isa, 1, appends, reads>(s, features, values, std::exchange(e, e + lanes), event);
+  };
+  if (event.v && event.o)
+    columns(std::true_type(), std::true_type());
+  else if (event.v)
+    columns(std::true_type(), std::false_type());
+  else
+    columns(std::false_type(), std::true_type());
+  if (e < values) tail(s, features, values, e, &event, 1);
 }
 
 // Events that wait, and where their outputs go.
