@@ -24,8 +24,7 @@ namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kNear = 1 << 18;  // floats of states that stay near the processor
-constexpr int64_t kTurn = 16;       // positions of which heads take turns where states do not
-constexpr int64_t kAhead = 2;       // turns by which memory is asked ahead
+constexpr int64_t kTurn = 64;       // positions of which heads take turns: as many pages as a processor keeps in mind
 
 using Shape = attnkit::Widths;
 
@@ -62,7 +61,7 @@ struct Run {
   bool causal;
   attend::Cut cut;
   int64_t max_keys;  // that a plan allows
-  bool far;          // do the states of all rows come from memory?
+  bool far;          // do the states of all rows lie beyond?
   attnkit::Qkv<> x;
   attnkit::State state;
 
@@ -147,8 +146,8 @@ struct Run {
   }
 
   // Calls body(head of [first, last), keys and values of a block, the block's first key) for all keys that are seen.
-  // Heads take turns where the cache comes from memory: what they read of a position lies side by side, while a head's
-  // own part is far from position to position, where no processor looks ahead by itself.
+  // Heads take turns where the cache is not near: what they read of a position lies side by side, while a head's own
+  // part is a page away from position to position.
   template <class Body>
   ATTNKIT_INLINE void walk(bool keys, int64_t b, int64_t first, int64_t last, const Sight& sight, int64_t seen,
                            const Few& own, const Body& body) const {
@@ -162,12 +161,6 @@ struct Run {
           body(h, simd::Segment{own.rows, own.rows, width, width, n}, from);
         } else if (state) {
           const float* k = kept(b, kv) + from * token;
-          const int64_t heads = last - first, turn = h - first + kAhead, next = first + turn % heads;
-          if (far && next % shape.group() == 0) {
-            const int64_t soon = from + turn / heads * step;
-            const float* row = kept(b, next / shape.group()) + (keys ? 0 : shape.d);
-            for (int64_t j = soon; j < std::min(seen, soon + step); ++j) simd::prefetch(row + j * token, width);
-          }
           body(h, simd::Segment{k, k + shape.d, token, token, n}, from);
         } else {
           body(h, simd::Segment{x.k.row(b, kv, from), x.v.row(b, kv, from), x.k.next, x.v.next, n}, from);

@@ -126,7 +126,7 @@ TEST(FaultyPlugin, PortsThatCannotBe) {
                                     {"kind", "has an unknown kind"},
                                     {"aux_type", "is an auxiliary sequence and not (0, 1, rows, width) of f32"},
                                     {"aux_heads", "is an auxiliary sequence and not (0, 1, rows, width) of f32"}})
-    expect_part(refusal_of([&] { mechanism(*runtime, about); }),
+    expect_part(refusal_of([&, name = about] { mechanism(*runtime, name); }),
                 std::string("fake_liar: port 0 ") + part + ": the plugin is faulty");
 }
 
