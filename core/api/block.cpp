@@ -285,7 +285,7 @@ void with_exec(const attnkit_block& block, const Plan& plan, const attn_exec* gi
   }
   // A small scratch stays with the thread, whose next call allocates nothing.  It is taken meanwhile: a run that this
   // one's threads begin finds none.
-  constexpr uint64_t most_kept = 1 << 20;
+  constexpr uint64_t most_kept = 8 << 20;
   static thread_local Buffer kept;
   Buffer scratch;
   std::swap(scratch, kept);

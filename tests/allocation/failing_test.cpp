@@ -607,6 +607,11 @@ TEST_P(Failing, BlocksRun) {
     const auto end = [&] { attnkit_block_destroy(fresh); };
     expect_every_failure(
         "run", [&](attn_error* error) { return attnkit_block_run(fresh, &request, &run, error); }, begin, end);
+    ASSERT_EQ(attnkit_block_run(block, &request, &run, nullptr), ATTN_OK);
+    left = 0;
+    const int32_t again = attnkit_block_run(block, &request, &run, nullptr);
+    left = -1;
+    EXPECT_EQ(again, ATTN_OK) << name << ": the next run allocates nothing";
     attnkit_block_destroy(block);
   }
 }
