@@ -24,7 +24,7 @@ namespace attend = attnkit::attend;
 namespace simd = attnkit::simd;
 
 constexpr int64_t kNear = 1 << 18;  // floats of states that stay near the processor
-constexpr int64_t kTurn = 64;       // positions of which heads take turns: as many pages as a processor keeps in mind
+constexpr int64_t kTurn = 64;       // positions of which heads take turns where they do not
 
 using Shape = attnkit::Widths;
 
