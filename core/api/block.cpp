@@ -30,16 +30,15 @@ const attn_request& checked(const attn_request* request) {
   return *request;
 }
 
-Plan plan_of(const attnkit_block* block, const attn_request& request) {
+std::shared_ptr<const Plan> plan_of(const attnkit_block* block, const attn_request& request) {
   constexpr size_t max_plans = 16;
   attn_request key = request;
   key.struct_size = sizeof key;
   std::lock_guard lock(block->mutex);
-  for (const Plan& plan : block->plans)
-    if (std::memcmp(&plan.request(), &key, sizeof key) == 0) return plan;
+  for (const auto& plan : block->plans)
+    if (std::memcmp(&plan->request(), &key, sizeof key) == 0) return plan;
   if (block->plans.size() == max_plans) block->plans.erase(block->plans.begin());
-  block->plans.push_back(of(block).plan(key));
-  return block->plans.back();
+  return block->plans.emplace_back(std::make_shared<const Plan>(of(block).plan(key)));
 }
 
 attn_block checked(const attn_block* where) {
@@ -176,12 +175,16 @@ void check_state(const attn_request& request, const attn_info& info, const attn_
          info.state_bytes);
   if (reinterpret_cast<uintptr_t>(run.state) % ATTN_ALIGN)
     fail(ATTN_INVALID, "state is not aligned to {} bytes", ATTN_ALIGN);
-  std::set<int32_t> seen;
+  // Mostly they rise, and then none comes twice.
+  bool rises = true;
   for (int64_t b = 0; run.slots && b < run.batch; ++b) {
     if (run.slots[b] < 0) fail(ATTN_INVALID, "slots[{}] is {}: slots are counted from 0", b, run.slots[b]);
-    if (!seen.insert(run.slots[b]).second && run.keys > 0)
-      fail(ATTN_INVALID, "slots[{}]: rows that append may not share slot {}", b, run.slots[b]);
+    rises &= b == 0 || run.slots[b - 1] < run.slots[b];
   }
+  std::set<int32_t> seen;
+  for (int64_t b = 0; !rises && run.keys > 0 && b < run.batch; ++b)
+    if (!seen.insert(run.slots[b]).second)
+      fail(ATTN_INVALID, "slots[{}]: rows that append may not share slot {}", b, run.slots[b]);
   const int64_t capacity = request.past + request.keys;
   for (int64_t b = 0; b < run.batch; ++b) {
     const int64_t past = run.k_pos ? run.k_pos[b] : 0, more = run.k_len ? run.k_len[b] : run.keys;
@@ -353,7 +356,8 @@ int32_t attnkit_block_run(const attnkit_block* block, const attn_request* reques
                           attn_error* err) {
   return guard(err, [&] {
     require({{run, "run"}, {block, "block"}});
-    const Plan plan = plan_of(block, checked(request));
+    const std::shared_ptr<const Plan> kept = plan_of(block, checked(request));
+    const Plan& plan = *kept;
     require_exec(plan.request(), run->exec);
     check_run(of(block), plan, *run);
     with_exec(*block, plan, run->exec, plan.info().scratch_bytes, [&](const attn_exec* exec) {
@@ -370,7 +374,8 @@ int32_t attnkit_block_backward(const attnkit_block* block, const attn_request* r
   return guard(err, [&] {
     require({{grad, "grad"}});
     require({{grad->run, "grad.run"}, {block, "block"}});
-    const Plan plan = plan_of(block, checked(request));
+    const std::shared_ptr<const Plan> kept = plan_of(block, checked(request));
+    const Plan& plan = *kept;
     require_exec(plan.request(), grad->run->exec);
     check_run(of(block), plan, *grad->run);
     check_grads(of(block), plan.request(), *grad);

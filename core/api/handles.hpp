@@ -42,7 +42,8 @@ struct attnkit_block {
   std::shared_ptr<attnkit::core::Runtime> runtime;
   std::shared_ptr<const attnkit::core::Mechanism> mechanism;
   mutable std::mutex mutex;
-  mutable std::vector<attnkit::core::Plan> plans;  // the latest ones, so that repeated runs do not plan again
+  // The latest ones, so that repeated runs do not plan again.
+  mutable std::vector<std::shared_ptr<const attnkit::core::Plan>> plans;
 };
 
 namespace attnkit::core {

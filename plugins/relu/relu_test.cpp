@@ -91,24 +91,5 @@ TEST(Relu, CountsItsStateAndWork) {
 
 TEST(Relu, SharesHeadsOfKeys) { check_shared_keys(plugin()); }
 
-#ifdef ATTNKIT_PLUGIN_CUDA_FILE
-TEST(Relu, HasACudaVariantWithTheSameState) {
-  const attn_plugin& cuda = load(ATTNKIT_PLUGIN_CUDA_FILE);
-  EXPECT_STREQ("relu", cuda.name);
-  EXPECT_EQ(2, cuda.device_type);
-  EXPECT_STREQ(plugin().state_revision, cuda.state_revision);
-  const attn_block block = make_block(ATTN_DECODER_SELF, true, 3, 24, 40);
-  const Mechanism here(plugin(), block), there(cuda, block);
-  attn_request request = make_request(2, 8, 8, ATTN_STREAM, 100);
-  const attn_info cpu = Planned(here, request).info();
-  request.device_type = 2;
-  const attn_info gpu = Planned(there, request).info();
-  EXPECT_EQ(cpu.state_bytes, gpu.state_bytes);
-  EXPECT_EQ(cpu.flops, gpu.flops);
-  EXPECT_EQ(cpu.bytes_read, gpu.bytes_read);
-  EXPECT_EQ(cpu.bytes_written, gpu.bytes_written);
-}
-#endif
-
 }  // namespace
 }  // namespace attnkit::test

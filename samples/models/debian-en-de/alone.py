@@ -1,9 +1,9 @@
 """Placements trained by themselves beside the same placements of the shared weights: python alone.py ATTNKIT RUN TSV ENCODER/SELF/CROSS ...
 
 RUN is train.sh's OUT.  BLEU, chrF and perplexity of both, their paired differences, and Kendall's tau between the two orders of three placements or
-more, each with 95 % percentiles over resampled sentences, the same samples everywhere.  What RUN/distilled has is compared with both; of what RUN/scratch
-has, which began with random weights, the placements are compared with the first one, and so are those of the shared weights.  What RUN/converted and
-RUN/taught have, which began with the weights of softmax in RUN/scratch, is compared with it.
+more, each with 95 % percentiles over resampled sentences, the same samples everywhere: of what RUN/alone and RUN/longer have.  What RUN/distilled has is
+compared with both; of what RUN/longer and RUN/scratch have, the latter from random weights, the placements are compared with the first one, and so are
+those of the shared weights.  What RUN/converted and RUN/taught have, which began with the weights of softmax in RUN/scratch, is compared with it.
 """
 import argparse
 import itertools
@@ -20,6 +20,7 @@ MODEL = pathlib.Path(__file__).resolve().parent / "model.toml"
 DIGITS = {"BLEU": 2, "chrF": 2, "perplexity": 3}
 METRICS = tuple(DIGITS)
 SOFTMAX = "softmax/softmax/softmax"
+KINDS = ("alone", "longer", "distilled", "scratch", "converted", "taught")  # folders of train.sh
 
 
 def tau(one, other):
@@ -111,28 +112,29 @@ def main():
         return scores(journal.value(measured, options.attnkit, manifest, sources, references, options.translated), references, options.seed)
 
     text = re.sub(r'(?m)^"(encoder|decoder)\.(self|cross)" = ".*\n', "", MODEL.read_text(encoding="utf-8"))
-    shared, alone, distilled, scratch, converted, taught, found = {}, {}, {}, {}, {}, {}, []
+    shared, trained, found = {}, {kind: {} for kind in KINDS}, []
     for name in options.placements:
         with placed(MODEL, text, dict(zip(ROLES, name.split("/")))) as manifest:
             shared[name] = of(manifest)
-        for kind, values in (("alone", alone), ("distilled", distilled), ("scratch", scratch), ("converted", converted), ("taught", taught)):
+        for kind in KINDS:
             manifest = options.run / kind / name.replace("/", "-") / "model/model.toml"
             if manifest.exists():
-                values[name] = of(manifest)
+                trained[kind][name] = of(manifest)
                 found.append(manifest)
     hashes(MODEL, *found, options.data)
     print(f"{len(rows)} lines, {len(sources[:options.translated])} of them translated")
-    compared(shared, alone, " | ".join(f"{m}, shared | alone | difference (95 %)" for m in METRICS))
-    for name, values in (("shared", shared), ("alone", alone)):
-        compared(values, distilled, " | ".join(f"{m}, {name} | distilled | difference (95 %)" for m in METRICS))
-    orders(shared, alone, list(alone))
-    if scratch:
-        for values, heading in ((scratch, "from scratch"), (shared, "shared")):
-            beside_first(values, list(scratch), heading)
-    orders(shared, scratch, list(scratch))
-    for values, heading in ((converted, "converted"), (taught, "taught")):
-        if values and SOFTMAX in scratch:
-            beside_first({SOFTMAX: scratch[SOFTMAX], **values}, [SOFTMAX, *values], heading)
+    pairs = [(shared, "shared", "alone"), (shared, "shared", "longer"), (shared, "shared", "distilled"), (trained["alone"], "alone", "distilled")]
+    for values, name, kind in pairs:
+        compared(values, trained[kind], " | ".join(f"{m}, {name} | {kind} | difference (95 %)" for m in METRICS))
+    orders(shared, trained["alone"], list(trained["alone"]))
+    for kind in ("longer", "scratch"):
+        names = list(trained[kind])
+        for values, heading in ((trained[kind], kind), (shared, "shared")) if names else ():
+            beside_first(values, names, heading)
+        orders(shared, trained[kind], names)
+    for kind in ("converted", "taught"):
+        if trained[kind] and SOFTMAX in trained["scratch"]:
+            beside_first({SOFTMAX: trained["scratch"][SOFTMAX], **trained[kind]}, [SOFTMAX, *trained[kind]], kind)
 
 
 if __name__ == "__main__":

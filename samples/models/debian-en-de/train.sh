@@ -3,7 +3,8 @@
 # weights.  train.sh OUT waitk: a third, which is not shipped, for simultaneous decoding: OUT/waitk, from the shipped weights, with an encoder that sees
 # nothing ahead.  train.sh OUT waitk-ahead: the same with an encoder that sees all that was read, by --prefixes.  train.sh OUT plain: softmax without adapters and head_norm, which other programs run as well: OUT/plain, from the shipped weights; needs
 # sentencepiece and safetensors.  train.sh OUT alone ENCODER/SELF/CROSS: one placement by itself, from the shipped weights: OUT/alone/ENCODER-SELF-CROSS.
-# train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT scratch
+# train.sh OUT distilled ENCODER/SELF/CROSS: the same, taught by softmax everywhere: OUT/distilled/ENCODER-SELF-CROSS.  train.sh OUT longer
+# ENCODER/SELF/CROSS: one placement by itself, from the shipped weights, STEPS (2000) of TOKENS (4000): OUT/longer/ENCODER-SELF-CROSS.  train.sh OUT scratch
 # ENCODER/SELF/CROSS: one placement by itself, from random weights, STEPS (1200) of TOKENS (2000): OUT/scratch/ENCODER-SELF-CROSS.  train.sh OUT converted
 # ENCODER/SELF/CROSS: one placement from the weights of OUT/scratch/softmax-softmax-softmax, which know softmax alone, STEPS (200) of TOKENS (2000):
 # OUT/converted/ENCODER-SELF-CROSS; taught instead of converted: by that model, OUT/taught/ENCODER-SELF-CROSS.  PYTHON is one with torch, PYTHONPATH has the
@@ -14,9 +15,9 @@ here=$(dirname "$(realpath "$0")")
 out=$1
 case ${2-} in
   '' | waitk | waitk-ahead | plain) ;;
-  alone | distilled | scratch | converted | taught) : "${3:?give a placement, ENCODER/SELF/CROSS}" ;;
+  alone | distilled | longer | scratch | converted | taught) : "${3:?give a placement, ENCODER/SELF/CROSS}" ;;
   *)
-    echo "train.sh: $2 is no leg: waitk, waitk-ahead, plain, alone, distilled, scratch, converted or taught" >&2
+    echo "train.sh: $2 is no leg: waitk, waitk-ahead, plain, alone, distilled, longer, scratch, converted or taught" >&2
     exit 2
     ;;
 esac
@@ -62,6 +63,14 @@ placed() {
   }
 }
 
+if [ "${2-}" = longer ]; then
+  name=longer/$(echo "$3" | tr / -)
+  mkdir -p "$out/$name"
+  placed "$3" model.toml >"$out/$name/supernet.toml"
+  leg "$name" --tokens "${TOKENS:=4000}" --steps "${STEPS:=2000}" --lr 1e-3 --muon-lr 0.01 --warmup 50 --decay 0 --average 0.995 --f16 --evaluate-steps 200 \
+    --dev-examples 200 --log-every 50
+  exit
+fi
 if [ "${2-}" = scratch ]; then
   name=scratch/$(echo "$3" | tr / -)
   mkdir -p "$out/$name"
