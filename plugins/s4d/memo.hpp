@@ -66,19 +66,25 @@ class Memo {
   int64_t form_lines() const { return 4 * shape_.half; }
   int64_t learned_floats() const { return 1 + 4 * shape_.half; }  // of a channel
 
-  // Calls f with what is kept of each tensor and with what the run brings, until it says no.
+  // Calls f with what is kept of the rows of these channels of each tensor and with what the run brings, until it says
+  // no.
   template <class F>
   bool all_parts(const Learned<const float>& in, int64_t first, const F& f) const {
-    const int64_t half = shape_.half;
+    const int64_t half = shape_.half, here = std::min(kLanes, shape_.channels - first);
     if (in.readout[0].next != 2) return false;
-    for (int64_t c = first; c < std::min(first + kLanes, shape_.channels); ++c) {
-      float* kept = learned_.get() + c * learned_floats();
-      if (!f(kept, in.log_step + c, 1) || !f(kept + 1, in.log_decay.row(c), half) ||
-          !f(kept + 1 + half, in.frequency.row(c), half) ||
-          !f(kept + 1 + 2 * half, in.readout[0].row(0, c, 0), 2 * half))
-        return false;
-    }
-    return true;
+    float* kept = learned_.get() + first * learned_floats();
+    const auto rows = [&](int64_t floats, auto row) {
+      // Mostly they stand one behind another.
+      const bool one = here == 1 || row(first + 1) - row(first) == floats;
+      for (int64_t c = 0; c < here; c += one ? here : 1)
+        if (!f(kept + c * floats, row(first + c), one ? here * floats : floats)) return false;
+      kept += here * floats;
+      return true;
+    };
+    return rows(1, [&](int64_t c) { return in.log_step + c; }) &&
+           rows(half, [&](int64_t c) { return in.log_decay.row(c); }) &&
+           rows(half, [&](int64_t c) { return in.frequency.row(c); }) &&
+           rows(2 * half, [&](int64_t c) { return in.readout[0].row(0, c, 0); });
   }
 
   Shape shape_;

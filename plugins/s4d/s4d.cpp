@@ -53,6 +53,14 @@ struct Job {
   attnkit::State state;
 };
 
+// A row enters a state of 16 channels.
+template <class V>
+ATTNKIT_INLINE void enter(const V& row, const V& step_re, const V& step_im, V& re, V& im) {
+  const V next = (row + step_re * re) + (re - step_im * im);
+  im = (im + step_re * im) + step_im * re;
+  re = next;
+}
+
 // R states of 16 channels over `rows` rows.  Forward: a row enters, then its result is read; backward: read, then
 // enter.
 template <class Isa, int R, bool kBackward>
@@ -74,9 +82,7 @@ ATTNKIT_INLINE void scan(const Coefficients& k, int64_t n, float* states, const 
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       if (kBackward) sum = (sum + out_re[r] * re[r]) - out_im[r] * im[r];
-      const Vec<Isa> next = (row + step_re[r] * re[r]) + (re[r] - step_im[r] * im[r]);
-      im[r] = (im[r] + step_re[r] * im[r]) + step_im[r] * re[r];
-      re[r] = next;
+      enter(row, step_re[r], step_im[r], re[r], im[r]);
       if (!kBackward) sum = (sum + out_re[r] * re[r]) - out_im[r] * im[r];
     }
     simd::store(sum, y + t * kLanes);
@@ -105,6 +111,7 @@ class Filter {
         past_(job.state ? job.state.row(b) : nullptr) {}
 
   ATTNKIT_INLINE void operator()() {
+    if (past_ && sight_.fresh == 1 && sight_.queries == 1 && row_of(0) == 0) return step();
     begin();
     while (next_ < sight_.queries && row_of(next_) < 0) ++next_;
     if (next_ > 0) read_past();
@@ -125,6 +132,25 @@ class Filter {
 
   // Part of the state's [half][2][channels], then the newest row's [channels].
   ATTNKIT_INLINE float* past(int64_t i) const { return past_ + i * job_.shape.channels + first_; }
+
+  // One row and its result, each state read and written once.
+  ATTNKIT_INLINE void step() {
+    Vec<Isa> x, skip;
+    simd::load(job_.x.row(b_, 0, 0) + first_, here_, x);
+    simd::load(job_.learned.skip + first_, here_, skip);
+    Vec<Isa> sum = x * skip;
+    for (int64_t n = 0; n < job_.shape.half; ++n) {
+      Vec<Isa> re, im;
+      simd::load(past(2 * n), here_, re);
+      simd::load(past(2 * n + 1), here_, im);
+      enter(x, simd::at<Isa>(k_.step(0, n)), simd::at<Isa>(k_.step(1, n)), re, im);
+      sum = (sum + simd::at<Isa>(k_.readout(0, n)) * re) - simd::at<Isa>(k_.readout(0, n) + kLanes) * im;
+      simd::store(re, here_, past(2 * n));
+      simd::store(im, here_, past(2 * n + 1));
+    }
+    simd::store(x, here_, past(2 * job_.shape.half));
+    put(0, sum);
+  }
 
   ATTNKIT_INLINE void begin() {
     for (int64_t i = 0; i < 2 * job_.shape.half; ++i) {
