@@ -83,9 +83,10 @@ Finding perform(const Check& check, const Trial& trial) {
   } catch (const std::exception& e) {
     return {Verdict::failed, reason_of(e), {}};
   }
-  // A place where it failed counts most, then one where it held, and of these one with a remark.
-  constexpr int weight[] = {2, 1, 3, 0};
-  Finding found;
+  // A place where it failed counts most, then one where it held, and of these one with a remark;
+  // one that was refused says least.
+  constexpr int weight[] = {2, 0, 3, 1};
+  Finding found{places.empty() ? Verdict::not_applicable : Verdict::refused, "", {}};
   std::map<std::string, std::string> measured;
   for (const Place& place : places) {
     Finding here = try_place(check, place);

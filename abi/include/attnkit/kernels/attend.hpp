@@ -15,20 +15,24 @@ constexpr int64_t kQueries = 512, kKeys = 128;  // max queries at a time, and ke
 template <class Isa>
 constexpr int64_t kTogether = 2 * ProductTile<Isa>::rows;  // queries whose scores are made together
 
-// Max of the first n scores, which end in a whole vector; a NaN is never it, its own weight carries it.
+// Max of the first n scores, which end in a whole vector, by lanes; a NaN is never it, its own weight carries it.
 template <class Isa>
-ATTNKIT_INLINE float largest_of(const float* scores, int64_t n) {
+ATTNKIT_INLINE Vec<Isa> largest_lanes(const float* scores, int64_t n) {
   Vec<Isa> most = Vec<Isa>{} - __builtin_inff();
   for (int64_t j = 0; j < n; j += kLanes) {
     const Vec<Isa> x = at<Isa>(scores + j);
     most = select(x > most, x, most);
   }
-  return largest(most);
+  return most;
+}
+template <class Isa>
+ATTNKIT_INLINE float largest_of(const float* scores, int64_t n) {
+  return largest(largest_lanes<Isa>(scores, n));
 }
 
-// scores = exp(scale scores - max), whole vectors of them; returns their sum.
+// scores = exp(scale scores - max), whole vectors of them; returns their sum by lanes.
 template <class Isa>
-ATTNKIT_INLINE float weigh(float* scores, float scale, float max, int64_t n) {
+ATTNKIT_INLINE Vec<Isa> weigh_lanes(float* scores, float scale, float max, int64_t n) {
   Vec<Isa> sum{};
   for (int64_t j = 0; j < n; j += kLanes) {
     Vec<Isa> x = at<Isa>(scores + j) * scale - max;
@@ -36,7 +40,11 @@ ATTNKIT_INLINE float weigh(float* scores, float scale, float max, int64_t n) {
     store(x, scores + j);
     sum += x;
   }
-  return simd::sum(sum);
+  return sum;
+}
+template <class Isa>
+ATTNKIT_INLINE float weigh(float* scores, float scale, float max, int64_t n) {
+  return simd::sum(weigh_lanes<Isa>(scores, scale, max, n));
 }
 
 // Keys, transposed to [D][row], and values of one head.  Rows of keys may be read up to a whole vector past n.
@@ -52,39 +60,44 @@ struct Memory {
 struct Online {
   float* out;
   int64_t out_row;
-  float max[kQueries], sum[kQueries];
+  float max[kQueries + kLanes], sum[kQueries + kLanes];  // of 16 queries at a time
 
   ATTNKIT_INLINE void begin(int64_t queries, int64_t e) {
-    for (int64_t i = 0; i < queries; ++i) {
-      max[i] = -3.402823466e38f;  // less than infinity, so that scores of -infinity weigh 0
-      sum[i] = 0;
-      std::memset(out + i * out_row, 0, static_cast<size_t>(e) * sizeof(float));
-    }
+    std::fill(max, max + queries + kLanes, -3.402823466e38f);  // less than infinity: scores of -infinity weigh 0
+    std::fill(sum, sum + queries + kLanes, 0.0f);
+    for (int64_t i = 0; i < queries; ++i) std::memset(out + i * out_row, 0, static_cast<size_t>(e) * sizeof(float));
   }
   // Scores of `rows` queries from query i on, at most 16 and kKeys apart, become weights: the first live[r] of each,
   // then 0 up to a whole vector.
   template <class Isa>
   ATTNKIT_INLINE void weigh_scores(int64_t i, int64_t rows, float* scores, const int64_t* live, float scale,
                                    int64_t e) {
-    alignas(64) float down[kLanes] = {};
+    Vec<Isa> each[kLanes];
+    for (int64_t r = 0; r < kLanes; ++r) each[r] = Vec<Isa>{} - __builtin_inff();
     for (int64_t r = 0; r < rows; ++r) {
       float* x = scores + r * kKeys;
       for (int64_t j = live[r]; j % kLanes != 0; ++j) x[j] = -__builtin_inff();
-      const float fresh = largest_of<Isa>(x, live[r]) * scale;
-      if (!(fresh > max[i + r])) continue;
-      down[r] = max[i + r] - fresh;
-      max[i + r] = fresh;
+      each[r] = largest_lanes<Isa>(x, live[r]);
     }
-    Vec<Isa> factors = at<Isa>(down);
+    const auto larger = [](const auto& a, const auto& b) __attribute__((always_inline)) { return select(b > a, b, a); };
+    const Vec<Isa> fresh = fold_each(each, larger) * scale, old = at<Isa>(max + i);
+    const auto grows = fresh > old;
+    store(select(grows, fresh, old), max + i);
+    Vec<Isa> factors = select(grows, old - fresh, Vec<Isa>{});
     exp(factors);
+    alignas(64) float down[kLanes];
     store(factors, down);
+    for (int64_t r = 0; r < kLanes; ++r) each[r] = Vec<Isa>{};
     for (int64_t r = 0; r < rows; ++r) {
       float* o = out + (i + r) * out_row;
       int64_t c = down[r] == 1 ? e : 0;
       for (; c + kLanes <= e; c += kLanes) store(at<Isa>(o + c) * down[r], o + c);
       for (; c < e; ++c) o[c] *= down[r];
-      sum[i + r] = sum[i + r] * down[r] + weigh<Isa>(scores + r * kKeys, scale, max[i + r], live[r]);
+      sum[i + r] *= down[r];
+      each[r] = weigh_lanes<Isa>(scores + r * kKeys, scale, max[i + r], live[r]);
     }
+    const auto plus = [](const auto& a, const auto& b) __attribute__((always_inline)) { return a + b; };
+    store(at<Isa>(sum + i) + fold_each(each, plus), sum + i);
   }
 };
 

@@ -398,6 +398,18 @@ ATTNKIT_INLINE Lane<V> largest(const V& v) {
   return two[0] > two[1] ? two[0] : two[1];
 }
 
+// The lanes of 16 vectors folded by f in the order of `sum`, those of v[i] into lane i.
+template <class V, class F>
+ATTNKIT_INLINE V fold_each(V (&v)[kLanes], F f) {
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) v[i] = f(even_blocks<8>(v[i], v[i + 8]), odd_blocks<8>(v[i], v[i + 8]));
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) v[i] = f(even_blocks<4>(v[i], v[i + 4]), odd_blocks<4>(v[i], v[i + 4]));
+#pragma GCC unroll 8
+  for (int i = 0; i < 2; ++i) v[i] = f(even_blocks<2>(v[i], v[i + 2]), odd_blocks<2>(v[i], v[i + 2]));
+  return f(even_blocks<1>(v[0], v[1]), odd_blocks<1>(v[0], v[1]));
+}
+
 template <class Isa, class Real>
 ATTNKIT_INLINE Real dot(const Real* a, const Real* b, int64_t n) {
   constexpr int64_t lanes = Lanes<Real>::count;
