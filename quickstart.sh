@@ -31,6 +31,6 @@ echo "translating with the first of them:"
 "$build/bin/attnkit" run "$build/search/winner.toml" --text "two hundred and forty-one euros" \
   --text "half past three ; the twenty-first ; one million"
 echo
-echo "real text, by the model that Debian's own packages taught, with the winner of a search that was made for it (docs/benchmarks/debian-en-de.md):"
-"$build/bin/attnkit" run samples/models/debian-en-de/model.toml --text "The file could not be opened because it does not exist." \
+echo "real text, by a model that Debian's own packages taught, with the winner of a search that was made for it (docs/benchmarks/debian-en-de.md):"
+"$build/bin/attnkit" run samples/models/debian-en-de/translator.toml --text "The file could not be opened because it does not exist." \
   --text "Select the cells that you want to copy, and click on the icon."

@@ -108,6 +108,3 @@ cp "$here/supernet.toml" "$out/softmax"
 leg softmax --steps 2432 --schedule constant --bf16-until 1 --average 0.99 --warmup 300 --evaluate-every 10
 sed 's#^seed = 1#file = "../softmax/model/weights.safetensors"\nseed = 1#' "$here/supernet.toml" >"$out/supernet/supernet.toml"
 leg supernet --supernet --steps 1791 --lr 1.5e-3 --decay 0.5 --average 0.995 --warmup 50 --baseline-share 0.15 --f16 --evaluate-every 15 --dev-examples 200
-mkdir -p "$out/final"
-sed 's#^seed = 1#file = "../supernet/model/weights.safetensors"\nseed = 1#' "$here/supernet.toml" >"$out/final/supernet.toml"
-leg final --supernet --steps 2400 --lr 1e-3 --muon-lr 0.01 --decay 0 --average 0.995 --warmup 50 --baseline-share 0.2 --f16 --evaluate-steps 300 --dev-examples 200
