@@ -192,6 +192,21 @@ TEST(Simd, HasOneExponentialUpTo88) {
 #endif
 }
 
+// Each vector's lanes have the sum that they have by themselves, bit for bit.
+TEST(Simd, FoldsSixteenVectorsAsEachAlone) {
+  Vec<Baseline> all[16];
+  float alone[16], together[16];
+  for (int v = 0; v < 16; ++v) {
+    float lanes[16];
+    for (int i = 0; i < 16; ++i)
+      lanes[i] = std::sin(static_cast<float>(100 * v + 7 * i)) * std::ldexp(1.0f, (v + 5 * i) % 9);
+    all[v] = at<Baseline>(lanes);
+    alone[v] = sum(all[v]);
+  }
+  store(fold_each(all, [](const auto& a, const auto& b) { return a + b; }), together);
+  for (int v = 0; v < 16; ++v) EXPECT_EQ(alone[v], together[v]) << v;
+}
+
 // Fewer lanes than a vector has: the others are zero, and nothing beyond is read or written.
 TEST(Simd, TakesPartsOfAVector) {
   const std::vector<float> x = numbers();
